@@ -1,5 +1,5 @@
-//! An agent profile: what kind of agent runs under a name, with which model, tools and limits. The
-//! operator applies profiles; a trace keeps a resolved copy of each one it uses.
+//! Agent profiles: the kind, model, tools and limits of the agent that runs under a name. The
+//! operator applies profiles; a trace keeps a resolved copy of each profile it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,13 +23,13 @@ pub use crate::sandbox::{Layer, Resources};
 pub const BUILTINS: [&str; 10] =
     ["echo", "sleep", "fail", "spend", "tree", "crash", "ask", "share", "chain", "panic"];
 
-/// How an agent is run.
+/// The kind of an agent.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum AgentKind {
-    /// Part of the worker; needs no model. `builtin` names it.
+    /// Part of the worker; needs no model. `builtin` is its name.
     Builtin,
     /// A loop of model and tool calls. `model` names its model.
     Llm,
@@ -37,12 +37,12 @@ pub enum AgentKind {
     Command,
 }
 
-/// What becomes of the oldest exchanges of a full window (W7).
+/// The treatment of the oldest exchanges when the window is full (W7).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Compaction {
-    /// A summary, written by the fallback model if there is one, else by the model, and paid from the budget. Without
-    /// money for it they are dropped.
+    /// A summary replaces them. The fallback model writes it if there is one, else the model. The
+    /// budget pays for it; without money left, the exchanges are dropped.
     #[default]
     Summary,
     /// They are dropped, and the prompt says so.
@@ -69,27 +69,27 @@ pub struct AgentProfile {
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// The cheaper model that is used when a hold for `model` is denied (B5).
+    /// The cheaper model for a call when a hold for `model` is denied (B5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback_model: Option<ModelName>,
     /// The window of `model`, in tokens (W1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// What happens to the oldest exchanges when the window is full (W7).
+    /// The treatment of the oldest exchanges when the window is full (W7).
     #[serde(default, skip_serializing_if = "Compaction::is_default")]
     pub compaction: Compaction,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system_prompt: Option<String>,
-    /// The tools it may call; absent means all tools of its parent.
+    /// The tools that the agent may call. Absent: all tools of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// The models its descendants may use; absent or empty means all (P).
+    /// The models that its descendants may use. Absent or empty: all (P).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub allowed_models: BTreeSet<ModelName>,
     /// Checks that run before and after each paid call and tool call, in this order (B16).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<Check>,
-    /// Reads every key of the shared store, not only its declared inputs (C).
+    /// The agent may read every key of the shared store, not only its declared inputs (C).
     #[serde(default)]
     pub reads_all_context: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -100,46 +100,49 @@ pub struct AgentProfile {
     pub closing_reserve_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
-    /// What happens at fractions of its ceiling (B21).
+    /// Actions at fractions of the agent's ceiling (B21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_budget: Vec<Rung>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// From when its first attempt begins; 0: no timeout of its own.
+    /// The timeout from the start of the first attempt. 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
     pub limits: LimitOverrides,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolName>,
-    /// The pools whose agents may spawn it; empty: all (S6).
+    /// The pools whose agents may spawn this agent. Empty: all (S6).
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub spawned_from: BTreeSet<PoolName>,
-    /// The answers of the model `scripted`, turn by turn: for demonstrations and tests, without an API key.
+    /// The answers of the model `scripted`, turn by turn: for demonstrations and tests, without an
+    /// API key.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub script: Vec<Turn>,
-    /// The whole environment of a program, besides `HOME`, `TMPDIR` and a plain `PATH`.
+    /// The whole environment of a program besides `HOME`, `TMPDIR` and a plain `PATH`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Names of variables to copy from the worker's own environment.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub env_from: Vec<String>,
-    /// Whether a program may use the network.
+    /// True if a program may use the network.
     #[serde(default)]
     pub network: bool,
-    /// The layers of the sandbox that a program needs: without one of them it is not run.
+    /// The layers of the sandbox that a program requires. A worker that lacks one of them does not
+    /// run the program.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub requires: BTreeSet<Layer>,
     /// Limits on a program's use of the machine.
     #[serde(default, skip_serializing_if = "Resources::is_default")]
     pub resources: Resources,
-    /// Directories and files that a program may read besides the system's own, such as its installation.
+    /// Directories and files that a program may read besides the system's, such as its
+    /// installation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
 }
 
-/// One turn of a scripted model: its text and tool calls at its n-th call. `{goal}`, `{last}` (the last
-/// tool's output) and `{inputs.KEY}` are replaced.
+/// One turn of a scripted model: its text and tool calls at its n-th call. `{goal}`, `{last}` (the
+/// last tool's output) and `{inputs.KEY}` are replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Turn {
@@ -147,19 +150,20 @@ pub struct Turn {
     pub say: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub call: Vec<ScriptedCall>,
-    /// The usage it reports; counted from the text if absent.
+    /// The usage that the turn reports. Absent: counted from the text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// How long the call takes.
+    /// The duration of the call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<u64>,
-    /// Used again at every later call.
+    /// True if the turn is used again at every later call.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub repeat: bool,
-    /// Used for the last report, when the budget ends (B7), and at no other time.
+    /// True for the turn that answers the last report, when the budget ends (B7). It has no other
+    /// use.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub closing: bool,
-    /// Used for a summary of a full window (W7), and at no other time.
+    /// True for the turn that writes a summary of a full window (W7). It has no other use.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub summary: bool,
 }
@@ -173,7 +177,7 @@ pub struct ScriptedCall {
 }
 
 impl AgentProfile {
-    /// A profile of a built-in agent with all else at its default.
+    /// Makes a profile of a built-in agent, with all other fields at their defaults.
     pub fn builtin(agent_id: AgentId, builtin: &str) -> Self {
         AgentProfile {
             agent_id,
@@ -210,7 +214,7 @@ impl AgentProfile {
         }
     }
 
-    /// Problems that the types alone do not exclude.
+    /// Returns the problems that the types alone do not exclude.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         let mut needs = |field: &str, missing: bool| {
@@ -255,7 +259,8 @@ impl AgentProfile {
     }
 }
 
-/// Variables of a profile must not hold secrets.
+/// Rejects variables that hold secrets. A profile is published, so every reader of runs sees their
+/// values.
 fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Problems) {
     for (name, _) in env.iter().filter(|(name, value)| names_secret(name) || has_password(value)) {
         let message = "everybody who may read runs sees this value: it is published with the profile";
@@ -265,14 +270,15 @@ fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Pr
     }
 }
 
-/// Whether a value is an address with a password, as that of a database often is: `scheme://user:password@host`.
+/// Returns true if a value contains an address with a password, such as a database's:
+/// `scheme://user:password@host`.
 fn has_password(value: &str) -> bool {
     let rests = value.match_indices("://").map(|(at, _)| &value[at + 3..]);
     let mut users = rests.filter_map(|rest| rest.split(['/', '?', '#', ' ']).next()?.rsplit_once('@'));
     users.any(|(user, _)| user.split_once(':').is_some_and(|(_, password)| !password.is_empty()))
 }
 
-/// Whether a variable of this name holds a secret, as such variables are called.
+/// Returns true if the name of a variable suggests a secret.
 fn names_secret(name: &str) -> bool {
     const WORDS: [&str; 9] =
         ["KEY", "APIKEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL", "CREDENTIALS"];

@@ -1,6 +1,6 @@
-//! What profiles may ask for, as the operator of workers says it in a policy file: kinds, programs, files, the network,
-//! models, MCP servers. Coordinators refuse a profile that asks for more when it is applied; a worker never runs one. What
-//! the file does not mention is narrow.
+//! The operator's policy file for workers: the kinds, programs, files, networks, models and MCP
+//! servers that agent profiles may request. Coordinators reject a profile that requests more when
+//! it is applied, and a worker never runs one. The defaults of the file are narrow.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,13 +18,15 @@ use crate::{
     problem::Problems,
 };
 
-/// Stands for everything.
+/// The pattern that matches everything.
 const ALL: &str = "*";
 
-/// The variables that profiles may set where the policy lists none: no interpreter runs other code because of them.
+/// The variables that profiles may set if the policy lists none. None of them makes an interpreter
+/// run other code.
 const PLAIN_VARIABLES: [&str; 7] = ["LANG", "LANGUAGE", "LC_*", "LOG_LEVEL", "NO_COLOR", "TERM", "TZ"];
 
-/// Some of the variables that make programs load or run other code: a pattern must not include one by accident.
+/// Examples of variables that make programs load or run other code. A pattern must not include one
+/// by accident.
 const CODE_VARIABLES: [&str; 24] = [
     "BASH_ENV",
     "BROWSER",
@@ -57,32 +59,35 @@ const CODE_VARIABLES: [&str; 24] = [
 pub struct AgentPolicy {
     /// The kinds of agents.
     pub kinds: BTreeSet<AgentKind>,
-    /// How commands may begin, word by word: `git`, or `python3 /opt/agents/review.py`; `*` for all. Whoever may run an
-    /// interpreter may run whatever it interprets.
+    /// The allowed beginnings of commands, word by word: `git`, or `python3 /opt/agents/review.py`;
+    /// `*` for all. A profile that may run an interpreter may run any code in it.
     pub programs: Vec<String>,
-    /// Directories and files that `reads` of a profile may name, with all beneath them; `/` for all.
+    /// Directories and files that `reads` of a profile may name, including their contents; `/` for
+    /// all.
     pub reads: Vec<String>,
-    /// Whether programs may use the network.
+    /// True if programs may use the network.
     pub network: bool,
-    /// The variables that `env` of a profile may set: names, or beginnings with a `*`. Many variables make a program load or run
-    /// other code; where `programs` allows every program, this allows every variable.
+    /// The variables that `env` of a profile may set: names, or beginnings with a `*`. Many
+    /// variables make a program load or run other code. If `programs` allows every program, every
+    /// variable is allowed too.
     pub env: Vec<String>,
-    /// Variables of the worker that programs may be given; `*` for all but its secrets.
+    /// Variables of the worker that programs may get; `*` for all but its secrets.
     pub env_from: Vec<String>,
-    /// Models: names, or beginnings of names with a `*` behind them.
+    /// The models: names, or beginnings with a `*`.
     pub models: Vec<String>,
-    /// MCP servers of the worker's settings: names, or beginnings with a `*`. Others are not started.
+    /// The MCP servers of the worker's settings that it starts: names, or beginnings with a `*`.
     pub mcp_servers: Vec<String>,
     /// The pools that profiles may name: names, or beginnings with a `*`.
     pub pools: Vec<String>,
-    /// The layers of the sandbox that every program needs, besides those that its profile requires.
+    /// The layers of the sandbox that every program requires, in addition to those of its profile.
     pub requires: BTreeSet<Layer>,
-    /// The largest limits that a profile may ask for.
+    /// The largest limits that a profile may request.
     pub resources: Resources,
 }
 
 impl Default for AgentPolicy {
-    /// What holds without a policy file: built-in agents, and LLM agents with what the worker's settings offer. No programs.
+    /// The policy without a policy file: built-in agents, LLM agents within the worker's settings,
+    /// and no programs.
     fn default() -> Self {
         let all = || vec![ALL.to_owned()];
         AgentPolicy {
@@ -102,7 +107,8 @@ impl Default for AgentPolicy {
 }
 
 impl AgentPolicy {
-    /// Every profile is allowed; programs still run in the sandbox. For whoever writes the profiles himself.
+    /// Allows every profile; programs still run in the sandbox. For operators who write all
+    /// profiles themselves.
     pub fn everything() -> Self {
         let most = u64::MAX;
         AgentPolicy {
@@ -123,7 +129,7 @@ impl AgentPolicy {
         }
     }
 
-    /// What is wrong with the policy itself.
+    /// Returns the problems of the policy itself.
     pub fn check(&self) -> Result<(), Problems> {
         let mut problems = Problems::default();
         for (index, program) in self.programs.iter().enumerate() {
@@ -170,7 +176,7 @@ impl AgentPolicy {
         if !self.kinds.contains(&AgentKind::Command) && (!self.reads.is_empty() || self.network) {
             let hint = "add `command` to `kinds`, or remove `reads` and `network`: only programs use them";
             let message = "programs are not among the kinds, but may read files or use the network";
-            // A check of an LLM agent may be a program.
+            // With `programs`, a check of an LLM agent may be a program.
             if self.programs.is_empty() {
                 problems.add("kinds", message, Some(hint.into()));
             }
@@ -178,8 +184,8 @@ impl AgentPolicy {
         problems.or(())
     }
 
-    /// Everything that a profile asks for and this policy does not allow. `resolve` gives the path that is really meant,
-    /// where links can be followed.
+    /// Returns all requests of a profile that this policy does not allow. `resolve` returns the
+    /// real path of a path; a worker follows links in it.
     pub fn refuses(&self, profile: &AgentProfile, resolve: &dyn Fn(&str) -> PathBuf) -> Problems {
         let mut found = PolicyProblems { policy: self, resolve, problems: Problems::default() };
         if !self.kinds.contains(&profile.kind) {
@@ -230,12 +236,12 @@ impl AgentPolicy {
         matches(&self.mcp_servers, server)
     }
 
-    /// By which two policies are told apart.
+    /// Identifies the policy: equal policies have equal digests.
     pub fn digest(&self) -> String {
         digest::short_sha256(serde_json::to_vec(self).expect("a policy has string keys only"))
     }
 
-    /// In a few words, for lists of workers.
+    /// Summarizes the policy in a few words, for lists of workers.
     pub fn summary(&self) -> String {
         if *self == Self::everything() {
             return "everything".into();
@@ -266,7 +272,7 @@ impl AgentPolicy {
     }
 }
 
-/// Collects what is not allowed.
+/// Collects the requests that are not allowed.
 struct PolicyProblems<'a> {
     policy: &'a AgentPolicy,
     resolve: &'a dyn Fn(&str) -> PathBuf,
@@ -328,7 +334,8 @@ impl PolicyProblems<'_> {
                 );
                 self.problems.add(format!("{path}env.{name}"), message, Some(hint));
             }
-            // They decide which file a name stands for, and what else is loaded.
+            // These variables decide which file a command's name resolves to, and which libraries
+            // are loaded.
             let decides = |name: &&String| name.as_str() == "PATH" || name.starts_with("LD_");
             for name in env_from.iter().filter(decides) {
                 let message = format!("`{name}` could make another program of it");
@@ -370,7 +377,7 @@ impl PolicyProblems<'_> {
     }
 }
 
-/// The path as it is written: for whoever has not the worker's files.
+/// Returns the path as it is written. For callers without access to the worker's files.
 pub fn as_written(path: &str) -> PathBuf {
     Path::new(path).components().filter(|part| !matches!(part, Component::CurDir)).collect()
 }
@@ -379,7 +386,7 @@ fn has_parent(path: &str) -> bool {
     Path::new(path).components().any(|part| part == Component::ParentDir)
 }
 
-/// Whether a name is one of these, or begins like one that ends with a `*`.
+/// Returns true if a name matches a pattern: an equal name, or a beginning with a `*`.
 fn matches(patterns: &[String], name: &str) -> bool {
     patterns.iter().any(|pattern| match pattern.strip_suffix(ALL) {
         Some(beginning) => name.starts_with(beginning),
@@ -449,7 +456,8 @@ mod tests {
         }
     }
 
-    /// proves: a program that is allowed can't be made to run other code by a variable; the operator names those that profiles may set.
+    /// proves: no variable can make an allowed program run other code, because profiles may only
+    /// set the variables that the operator lists.
     #[test]
     fn s4_a_profile_sets_only_the_variables_that_the_policy_lists() {
         let asks = |policy: &str, env: &str| {

@@ -1,5 +1,5 @@
-//! Checks (B16): what a profile has run before and after each paid call and each tool call. This is their definition and
-//! what is wrong with one; the worker runs them.
+//! Checks (B16): the programs, patterns and limits that run before and after each paid call and
+//! tool call. This module has their definitions and finds mistakes in them; the worker runs them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,28 +15,28 @@ use crate::{
     sandbox::Layer,
 };
 
-/// The most checks of one profile, and patterns of one check.
+/// The most checks of one profile. `MAX_PATTERNS` bounds the patterns of one check.
 pub const MAX_CHECKS: usize = 32;
 const MAX_PATTERNS: usize = 64;
-/// The longest pattern, and the most memory that one compiled pattern may take.
+/// The longest pattern. `MAX_COMPILED_BYTES` bounds the memory of one compiled pattern.
 const MAX_PATTERN_BYTES: usize = 2000;
 const MAX_COMPILED_BYTES: usize = 1 << 20;
 const MAX_TIMEOUT_MS: u64 = 60_000;
 const DEFAULT_TIMEOUT_MS: u64 = 5_000;
 
-/// When a check runs.
+/// The moment at which a check runs.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Moment {
-    /// Before a model is called: on the messages that are new since its last answer.
+    /// Before a model call: on the messages that are new since its last answer.
     BeforeCall,
-    /// On the answer of a model: its text, and the arguments of the tools it calls.
+    /// On a model's answer: its text, and the arguments of the tools it calls.
     AfterCall,
-    /// Before a tool is called: on its arguments.
+    /// Before a tool call: on its arguments.
     BeforeTool,
-    /// On the output of a tool.
+    /// On a tool's output.
     AfterTool,
 }
 
@@ -51,18 +51,18 @@ impl Moment {
     }
 }
 
-/// What a check decides.
+/// The decision of a check.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum CheckDecision {
     Pass,
-    /// Goes on with a changed text.
+    /// Continues with a changed text.
     Change,
-    /// This call is not made, or its answer does not count.
+    /// The call is not made, or its answer is discarded.
     Deny,
-    /// The context ends as aborted.
+    /// The context ends with the status `aborted`.
     Halt,
 }
 
@@ -77,7 +77,7 @@ impl CheckDecision {
     }
 }
 
-/// What it means that a check finds something.
+/// The consequence of a hit of a check.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnHit {
@@ -93,16 +93,16 @@ pub enum OnHit {
 #[serde(deny_unknown_fields)]
 pub struct Check {
     pub name: CheckName,
-    /// Absent: whenever its kind can run.
+    /// Absent: the usual moments of its kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on: Option<BTreeSet<Moment>>,
-    /// Only for calls of these tools.
+    /// The tools whose calls are checked. Absent: all calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// How long a program or an MCP tool may take: after that the call is denied.
+    /// The longest time that a program or an MCP tool may take. After that the call is denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Absent: deny. A program and an MCP tool decide themselves.
+    /// Absent: deny. A program and an MCP tool decide it by their answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<OnHit>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,7 @@ pub struct Check {
     pub rate: Option<RateCheck>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<CostCheck>,
-    /// A JSON Schema that the arguments of a tool must match, or the final answer.
+    /// A JSON Schema that the arguments of a tool, or the final answer, must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,7 +124,7 @@ pub struct Check {
     pub mcp: Option<McpCheck>,
 }
 
-/// Regular expressions: one that must not match, or of which one must match.
+/// Regular expressions: any match denies, or at least one match is required.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PatternCheck {
@@ -138,30 +138,30 @@ pub struct SizeCheck {
     pub max_bytes: u64,
 }
 
-/// Calls of the context in any 60 seconds.
+/// The most calls of the context in any 60 seconds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RateCheck {
     pub per_minute: u32,
 }
 
-/// The most that one model call may cost: the worst case that is about to be held.
+/// The most that one model call may cost, by the worst case that is about to be held.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CostCheck {
     pub max_usd_per_call: Usd,
 }
 
-/// A human must approve the call.
+/// Requires the approval of a human for the call.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApprovalCheck {
-    /// Only model calls whose worst case costs more.
+    /// Only for model calls whose worst case costs more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub above_usd: Option<Usd>,
 }
 
-/// A program in a sandbox, as agents of the kind `command` run.
+/// A program that runs in a sandbox, like agents of the kind `command`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProgramCheck {
@@ -181,7 +181,7 @@ pub struct ProgramCheck {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct McpCheck {
-    /// `server:tool`. It need not be among the agent's own tools.
+    /// A tool as `server:tool`. The agent itself need not have it.
     pub tool: ToolName,
 }
 
@@ -217,7 +217,7 @@ impl CheckKind<'_> {
         }
     }
 
-    /// When it can run at all.
+    /// Returns all moments at which the kind can run.
     fn possible(self) -> &'static [Moment] {
         match self {
             CheckKind::Pattern(_) | CheckKind::Size(_) | CheckKind::Program(_) | CheckKind::Mcp(_) => &ALL,
@@ -232,7 +232,7 @@ impl CheckKind<'_> {
         }
     }
 
-    /// When it runs if the check does not say.
+    /// Returns the moments at which the kind runs if the check sets none.
     fn usual(self, of_tools: bool) -> &'static [Moment] {
         match self {
             CheckKind::Pattern(_) | CheckKind::Size(_) | CheckKind::Program(_) | CheckKind::Mcp(_) => {
@@ -265,7 +265,7 @@ impl Check {
         kinds.into_iter().flatten().collect()
     }
 
-    /// Its kind; none if it has none, or several.
+    /// Returns the check's kind, or `None` if it has no kind or several.
     pub fn kind(&self) -> Option<CheckKind<'_>> {
         match self.kinds()[..] {
             [kind] => Some(kind),
@@ -395,7 +395,7 @@ impl PatternCheck {
     }
 }
 
-/// A pattern. Matching takes linear time, and its memory is bounded.
+/// Compiles a pattern. Matching takes linear time, and the pattern's memory is bounded.
 pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     if pattern.is_empty() {
         return Err("an empty pattern matches everything".into());
@@ -420,7 +420,7 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, String> {
     }
 }
 
-/// The problems of a list of checks.
+/// Adds the problems of a list of checks.
 pub fn check_list(checks: &[Check], problems: &mut Problems) {
     if checks.len() > MAX_CHECKS {
         let message = format!("has {} checks, more than {MAX_CHECKS}", checks.len());
@@ -440,7 +440,8 @@ fn join(path: &str, field: &str) -> String {
     if field.is_empty() { path.to_owned() } else { format!("{path}.{field}") }
 }
 
-/// An error of the parser ends with what is wrong; before that it draws the pattern.
+/// Returns the last line of a parser's error. It has the reason; the lines before it draw the
+/// pattern.
 fn last_line(text: &str) -> String {
     text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned()
 }

@@ -1,6 +1,7 @@
-//! Decoding: bytes from outside become checked types here, or come back with *all* their problems at once.
-//! A valid message is read once, by serde. Only an invalid one is validated against the JSON Schema made
-//! from the same type, which finds every problem and its path. Never panics.
+//! Decoding: bytes from outside become checked types here, or *all* their problems are returned at
+//! once. A valid message is read once, by serde. Only an invalid one is validated against the JSON
+//! Schema made from the same type, which finds every problem and its path. Nothing here panics on
+//! invalid input.
 
 use std::{
     any::TypeId,
@@ -27,9 +28,9 @@ use crate::{
     terms::Text,
 };
 
-/// Problems examined in one message: far more than are listed.
+/// The most problems that are examined in one message. Answers list far fewer.
 const MAX_FINDINGS: usize = 2000;
-/// Unknown fields of one object for which a similar known field is looked for.
+/// The most unknown fields of one object for which a similar known field is searched.
 const MAX_HINTS: usize = 100;
 
 /// Reads a JSON message.
@@ -41,14 +42,16 @@ pub fn json<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<
     })
 }
 
-/// Reads a JSON message from outside: what is kept of it must be readable with more around it (`depth`).
+/// Reads a JSON message from outside. Its depth is bounded, because parts of it are stored inside
+/// other messages, which must be readable again (`depth`).
 pub fn from_outside<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
     check_depth(bytes)?;
     json(bytes)
 }
 
-/// Reads a message of another process of the deployment, which may be of a later version: fields that are not known here are left out.
-/// What a client or a file says is read by the others: there such a field is a mistake.
+/// Reads a message of another process of the deployment. The sender may run a later version, so
+/// unknown fields are ignored. The other functions read messages of clients and files, where an
+/// unknown field is a mistake.
 pub fn from_peer<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Result<T, Problems> {
     check_depth(bytes)?;
     check_size(bytes.len())?;
@@ -60,11 +63,12 @@ pub fn from_peer<T: DeserializeOwned + JsonSchema + 'static>(bytes: &[u8]) -> Re
     })
 }
 
-/// Takes the fields out of a value that a type does not know. False if there are none, or too many.
+/// Removes the fields that a type does not know from a value. Returns false if there are none, or
+/// too many.
 fn without_unknown<T: JsonSchema + 'static>(value: &mut Value) -> bool {
     let form = form::<T>();
     let mut found = false;
-    // Within what only its unknown fields kept from being looked at, there may be more.
+    // An unknown field can hide further unknown fields within its object, so the search repeats.
     for _ in 0..MAX_MESSAGE_DEPTH {
         let mut unknown = Vec::new();
         form.validator.iter_errors(value).for_each(|error| unknown_fields(&error, &mut unknown));
@@ -81,7 +85,7 @@ fn without_unknown<T: JsonSchema + 'static>(value: &mut Value) -> bool {
     found
 }
 
-/// The objects that have unknown fields, and those.
+/// Collects each unknown field with the path of its object.
 fn unknown_fields(error: &ValidationError<'_>, found: &mut Vec<(String, String)>) {
     #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
     match error.kind() {
@@ -98,7 +102,7 @@ fn unknown_fields(error: &ValidationError<'_>, found: &mut Vec<(String, String)>
     }
 }
 
-/// Refuses JSON text that nests too deep, with the path.
+/// Rejects JSON text that nests too deep; the error has the path.
 pub fn check_depth(text: &[u8]) -> Result<(), Problems> {
     match depth::too_deep(text, MAX_MESSAGE_DEPTH) {
         None => Ok(()),
@@ -123,7 +127,7 @@ pub enum Format {
     Yaml,
 }
 
-/// Parses a text into a value; does not check what the value means.
+/// Parses a text into a value. The meaning of the value is not checked.
 pub fn parse(text: &[u8], format: Format) -> Result<Value, Problems> {
     check_size(text.len())?;
     let wrong = |what: String| Problems::one("", what, None);
@@ -153,7 +157,7 @@ fn check_size(bytes: usize) -> Result<(), Problems> {
     Err(Problems::one("", message, Some(hint.into())))
 }
 
-/// Every problem that the schema finds; serde's own message if it finds none.
+/// Returns every problem that the schema finds, or serde's own message if the schema finds none.
 fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems {
     let form = form::<T>();
     let found = findings(&form.schema, &form.validator, value);
@@ -171,12 +175,12 @@ fn explain<T: JsonSchema + 'static>(value: &Value, serde_says: &str) -> Problems
     problems
 }
 
-/// Everything in which a value does not fit a schema of ours, in words for people.
+/// Returns all problems of a value with one of our schemas, in words for people.
 fn findings(schema: &Value, validator: &Validator, value: &Value) -> Vec<Finding> {
     collected(schema, &mut validator.iter_errors(value))
 }
 
-/// The same for a schema that somebody else wrote.
+/// Returns all problems of a value with a client's, agent's or tool server's schema.
 pub(crate) fn findings_of_theirs(
     schema: &Value,
     compiled: &json_schema::JsonSchema,
@@ -202,13 +206,13 @@ pub(crate) struct Finding {
     pub(crate) path: String,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
-    /// The field of the value at `path` that is missing, if that is the mistake.
+    /// The name of the missing field, if the mistake is a missing field of the value at `path`.
     pub(crate) missing: Option<String>,
     from_check: bool,
 }
 
 impl Finding {
-    /// About the value as a whole.
+    /// A problem of the whole value.
     pub(crate) fn of_all(message: String) -> Self {
         Finding { path: String::new(), message, hint: None, missing: None, from_check: false }
     }
@@ -220,7 +224,7 @@ struct Form {
     validator: Validator,
 }
 
-/// The schema that a value should fit.
+/// Explains the errors of a value, with the schema that the value should match.
 struct Fitting<'a> {
     schema: &'a Value,
 }
@@ -234,7 +238,8 @@ impl Fitting<'_> {
         #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
         match error.kind() {
             ValidationErrorKind::AdditionalProperties { unexpected } => {
-                // A message can have a million of them, and looking for similar names takes time.
+                // A message can have a million unknown fields, and the search for similar names
+                // takes time.
                 for (index, field) in unexpected.iter().take(MAX_FINDINGS).enumerate() {
                     let at = if path.is_empty() { field.clone() } else { format!("{path}.{field}") };
                     let hint = if index < MAX_HINTS { self.known_field(error, field) } else { None };
@@ -297,17 +302,18 @@ impl Fitting<'_> {
     }
 }
 
-/// What the sender most likely meant by a value that fits none of its alternatives.
+/// The most likely intention behind a value that matches none of its alternatives.
 enum Meant<'a> {
-    /// This alternative, with these problems.
+    /// This alternative; the errors are its problems.
     Branch(&'a [ValidationError<'static>]),
-    /// One of these words, but none of them was given.
+    /// One of these words; the value has none of them.
     OneOf(Vec<String>),
-    /// A value of one of these types, but it has another type.
+    /// A value of one of these types; the value has another type.
     Type(Vec<JsonType>),
 }
 
-/// The alternative whose first problem lies deepest; if no alternative matches by name, the names.
+/// Returns the alternative whose first problem lies deepest. If no alternative matches by name,
+/// returns the names.
 fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>], of: &ValidationError<'_>) -> Meant<'a> {
     let depth = |error: &ValidationError<'_>| error.instance_path().as_str().matches('/').count();
     let first = |branch: &[ValidationError<'static>]| branch.iter().map(depth).min().unwrap_or(0);
@@ -317,7 +323,7 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>], of: &ValidationError
     };
     let best = branches.iter().max_by_key(|b| (first(b), !wrong_type(b), std::cmp::Reverse(b.len())));
     let best = best.map_or(&[] as &[_], Vec::as_slice);
-    // A value within it that has another type is the mistake, and not all of it.
+    // If a value within it has the wrong type, the inner value is the mistake, not the whole.
     if wrong_type(best) && first(best) == depth(of) {
         return Meant::Type(branches.iter().flatten().flat_map(types_in).collect());
     }
@@ -335,7 +341,7 @@ fn meant<'a>(branches: &'a [Vec<ValidationError<'static>>], of: &ValidationError
     }
 }
 
-/// The name of an alternative: a constant, or its one required field.
+/// Returns the name of an alternative: a constant, or its one required field.
 fn name_in(error: &ValidationError<'_>) -> Option<String> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
     match error.kind() {
@@ -360,7 +366,8 @@ fn expected(kind: &TypeKind) -> Vec<JsonType> {
     }
 }
 
-/// "a string or an object". `null` is not listed: such a field may be left out.
+/// Joins types: "a string or an object". `null` is not listed, because such a field may be left
+/// out.
 fn either(types: &[JsonType]) -> String {
     let article = |t: &JsonType| if t.as_str().starts_with(['a', 'i', 'o']) { "an" } else { "a" };
     let mut names: Vec<String> = types
@@ -382,7 +389,7 @@ fn nearest_of(given: &Value, allowed: &[String]) -> Option<String> {
     Some(format!("did you mean `{meant}`?"))
 }
 
-/// `/steps/2/input_from/0` as `steps[2].input_from[0]`.
+/// Formats `/steps/2/input_from/0` as `steps[2].input_from[0]`.
 fn readable(location: &Location) -> String {
     let mut path = String::new();
     for segment in location {
@@ -399,7 +406,7 @@ fn readable(location: &Location) -> String {
     path
 }
 
-/// A value in an error message, shortened for people.
+/// Shortens a value for an error message.
 fn shown(value: &Value) -> String {
     const LONGEST: usize = 60;
     let text = value.to_string();
@@ -456,7 +463,8 @@ fn allows_null(schema: &serde_json::Map<String, Value>) -> bool {
     schema.get("type").and_then(Value::as_array).is_some_and(|types| types.iter().any(|t| t == "null"))
 }
 
-/// Calls the newtype's own constructor where its schema applies, so that each rule is written once.
+/// Calls the newtype's own constructor where its schema applies, so that each rule is written only
+/// once.
 struct Check {
     check: String,
     nullable: bool,

@@ -1,19 +1,22 @@
-//! How deep JSON may nest. The parser reads 128 levels; what we make of a message (an event, a copy of a trace, an entry of a
-//! journal) puts a few more around its values. So that all of it can be read again, values are bounded where they come in.
+//! Bounds on how deep JSON may nest. The parser reads 128 levels. Events, copies of a trace and
+//! journal entries add a few levels around the values of a message. Values are bounded where they
+//! come in, so that everything made from them can be read again.
 
 use serde_json::Value;
 
-/// The most levels of a message from outside. Events and copies add fewer than [`MAX_ADDED`] to the values in it.
+/// The most levels of a message from outside. Events and copies add fewer than [`MAX_ADDED`] levels
+/// around its values.
 pub const MAX_MESSAGE_DEPTH: usize = 64;
-/// The most levels of a value that an agent makes: it fits into a message.
+/// The most levels of a value that an agent makes. It leaves room for the levels of a message
+/// around it.
 pub const MAX_VALUE_DEPTH: usize = 48;
-/// The most levels of our own around a value.
+/// The most levels that Trellis adds around a value.
 pub const MAX_ADDED: usize = 16;
-/// How much of a path is shown.
+/// The most segments of a path in an error message.
 const SHOWN_SEGMENTS: usize = 4;
 
-/// The path at which JSON text first nests deeper than `max`; none if it does not. Text that is not JSON may give either: the
-/// parser refuses it.
+/// Returns the path at which JSON text first nests deeper than `max`. For text that is not JSON the
+/// answer has no meaning; the parser rejects such text.
 pub fn too_deep(text: &[u8], max: usize) -> Option<String> {
     let mut levels: Vec<Level> = Vec::new();
     let mut at = 0;
@@ -44,7 +47,7 @@ pub fn too_deep(text: &[u8], max: usize) -> Option<String> {
     None
 }
 
-/// Whether a value nests deeper than `max`.
+/// Returns true if a value nests deeper than `max`.
 pub fn is_deeper(value: &Value, max: usize) -> bool {
     match value {
         Value::Array(_) | Value::Object(_) if max == 0 => true,
@@ -54,9 +57,9 @@ pub fn is_deeper(value: &Value, max: usize) -> bool {
     }
 }
 
-/// An open object or list.
+/// An object or list that is open at the current byte.
 enum Level {
-    /// Its last key, as a place in the text.
+    /// `key` is the place of the object's last key in the text.
     Object {
         key: (usize, usize),
         wants_key: bool,
@@ -66,7 +69,8 @@ enum Level {
     },
 }
 
-/// The place of the quote that ends the string which begins here.
+/// Returns the place of the quote that ends the string, or the end of the text. The string begins
+/// at `begin`.
 fn end_of_string(text: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
     while let Some(byte) = text.get(at) {

@@ -1,23 +1,23 @@
-//! SHA-256 as lowercase hexadecimal digits: of files, of content that ids are derived from, and of a
-//! sequence of texts. Stored forms depend on these digits: they must never change.
+//! SHA-256 as lowercase hexadecimal digits: of files, of the content that ids are derived from, and
+//! of a sequence of texts. Stored forms depend on these digits, so they must never change.
 
 use sha2::{Digest, Sha256};
 
 /// Bytes of a short digest: 128 bits, 32 digits. Enough for ids that no attacker chooses.
 const SHORT_BYTES: usize = 16;
 
-/// All 64 digits.
+/// Returns all 64 digits.
 pub fn sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// The first 32 digits.
+/// Returns the first 32 digits.
 pub fn short_sha256(bytes: impl AsRef<[u8]>) -> String {
     hex(&Sha256::digest(bytes)[..SHORT_BYTES])
 }
 
-/// The digest of a sequence of texts. Each is preceded by its length, so that two different sequences
-/// are never the same bytes.
+/// The digest of a sequence of texts. Each text is preceded by its length, so two different
+/// sequences never give the same bytes.
 #[derive(Debug, Default, Clone)]
 pub struct SequenceDigest(Sha256);
 
@@ -27,7 +27,7 @@ impl SequenceDigest {
         self.0.update(text);
     }
 
-    /// The first 32 digits.
+    /// Returns the first 32 digits.
     pub fn short(self) -> String {
         hex(&self.0.finalize()[..SHORT_BYTES])
     }

@@ -1,16 +1,18 @@
-//! Ids, checked once where they enter (I7). An id can be used in a subject, a Redis key and a path: no
-//! dots, slashes, wildcards, braces or spaces unless its grammar allows them. Clones are cheap.
+//! Ids, checked once where they enter (I7). An id can be used in a subject, a Redis key and a path:
+//! it has no dots, slashes, wildcards, braces or spaces unless its grammar allows them. Clones are
+//! cheap.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// The characters an id may have besides ASCII letters and digits, and its maximum length.
+/// The characters that an id may have besides ASCII letters and digits, and its maximum length.
 #[derive(Debug, Clone, Copy)]
 pub struct Grammar {
     extra: &'static str,
     max_len: usize,
-    /// Only capital letters and digits, a letter first, as the name of an environment variable.
+    /// Only capital letters and digits, beginning with a letter, like the name of an environment
+    /// variable.
     capitals: bool,
 }
 
@@ -19,13 +21,13 @@ impl Grammar {
     const KEY: Grammar = Grammar { extra: "_-.", max_len: 160, capitals: false };
     const LABEL: Grammar = Grammar { extra: "_-./", max_len: 64, capitals: false };
     const VALUE: Grammar = Grammar { extra: "_-.:/@+", max_len: 128, capitals: false };
-    /// As many ids as graphs nest, and the slashes between them.
+    /// Room for as many ids as graphs may nest, with a slash between two ids.
     const PATH: Grammar = Grammar { extra: "_-/", max_len: 640, capitals: false };
     const NAME: Grammar = Grammar { extra: "_-.:/@+", max_len: 160, capitals: false };
     const SECRET: Grammar = Grammar { extra: "_", max_len: 64, capitals: true };
 
     fn check(self, what: &'static str, text: &str) -> Result<(), Error> {
-        // What stands where a secret's name belongs may be its value.
+        // A text in place of a secret's name may be the secret's value, so errors never show it.
         let shown = || {
             if self.capitals {
                 "this text".into()
@@ -54,7 +56,7 @@ impl Grammar {
         }
     }
 
-    /// The same grammar as a regular expression, for the JSON Schemas.
+    /// Returns the same grammar as a regular expression, for the JSON Schemas.
     fn pattern(self) -> String {
         if self.capitals {
             return format!("^[A-Z][A-Z0-9{}]{{0,{}}}$", self.extra, self.max_len - 1);
@@ -64,7 +66,7 @@ impl Grammar {
     }
 }
 
-/// Why a text is not an id of its kind.
+/// The reason why a text is not an id of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{shown} is not a valid {what}: {reason}")]
 pub struct Error {
@@ -74,7 +76,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// For what has the grammar of another id, and a name of its own.
+    /// Renames the kind in the error, for a value that shares another id's grammar.
     pub(crate) fn about(self, what: &'static str) -> Self {
         Error { what, ..self }
     }
@@ -154,24 +156,25 @@ id!(/** One agent's place in the tree, unique in its trace. */ ChildId, "child_i
 id!(/** A named agent profile. */ AgentId, "agent_id", ID);
 id!(/** A step of a task graph, unique in its graph. */ StepId, "step id", ID);
 id!(/** A step of a task graph and of the graphs that it uses: `outer/inner`, or the id of a step of the graph itself. */ StepPath, "step path", PATH);
-id!(/** One paid call of one context; money is booked once by it (B9). */ CallId, "call_id", ID);
-id!(/** What proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
+id!(/** One paid call of one context. Money is booked once per id (B9). */ CallId, "call_id", ID);
+id!(/** Proves that a report comes from the attempt it names. */ LeaseToken, "lease token", ID);
 id!(/** One worker process. */ WorkerId, "worker_id", ID);
 id!(/** A label handed down unchanged; it grants no access (I6). */ ThreadId, "thread_id", ID);
-id!(/** Which workers may take a context. */ PoolName, "pool", ID);
+id!(/** The group of workers that may take a context. */ PoolName, "pool", ID);
 id!(/** A check that runs before or after calls (B16). */ CheckName, "check", ID);
-id!(/** A schedule: when which task is run (G16). */ ScheduleName, "schedule", ID);
-id!(/** A graph that is kept under a name (G18). */ GraphName, "graph name", ID);
-id!(/** A webhook, which is told of outcomes and questions (X9). */ WebhookName, "webhook", ID);
+id!(/** The name of a schedule (G16). */ ScheduleName, "schedule", ID);
+id!(/** The name of a stored graph (G18). */ GraphName, "graph name", ID);
+id!(/** A webhook, which receives outcomes and questions (X9). */ WebhookName, "webhook", ID);
 id!(/** A key of the shared context store. */ ContextKey, "context key", KEY);
 id!(/** The key of a label of a run (G17). */ LabelKey, "label", LABEL);
 id!(/** The value of a label of a run (G17). */ LabelValue, "label value", VALUE);
-id!(/** A secret of the workers (S8). The name is all that is ever sent. */ SecretName, "secret", SECRET);
+id!(/** The name of a secret of the workers (S8). The value is never sent. */ SecretName, "secret", SECRET);
 id!(/** A tool, `fs.read` or `server:tool`. */ ToolName, "tool", NAME);
 id!(/** A model as its provider spells it. */ ModelName, "model", NAME);
 
 impl StepPath {
-    /// The path of a step: in the graph that the step `outer` uses, or in the graph itself.
+    /// Returns the path of a step in the graph that the step `outer` uses. Without `outer`, the
+    /// step is in the graph itself.
     pub fn of(outer: Option<&StepPath>, step: &StepId) -> Self {
         match outer {
             Some(outer) => StepPath(format!("{outer}/{step}").into()),
@@ -187,14 +190,14 @@ impl From<&StepId> for StepPath {
 }
 
 impl ChildId {
-    /// Names the trace as a whole where a subject needs a context and none is known yet.
+    /// A stand-in for the whole trace, for a subject that needs a context before one is known.
     pub fn whole_trace() -> Self {
         Self::new("trace").expect("a literal that fits the grammar")
     }
 }
 
 impl PoolName {
-    /// The pool of agents whose profile names none.
+    /// The pool of agents whose profile names no pool.
     pub fn default_pool() -> Self {
         Self::new("default").expect("a literal that fits the grammar")
     }
@@ -208,7 +211,7 @@ impl AgentId {
 }
 
 impl ContextKey {
-    /// Whether the key lies under `<child_id>.`, where that context may always write (C).
+    /// Returns true for keys under `<child_id>.`, which that context may always write (C).
     pub fn is_under(&self, child: &ChildId) -> bool {
         self.0.strip_prefix(child.as_str()).is_some_and(|rest| rest.starts_with('.'))
     }
@@ -219,7 +222,7 @@ impl ContextKey {
 pub struct TraceId(u128);
 
 impl TraceId {
-    /// The all-zero id means "no trace" in OpenTelemetry and is refused.
+    /// Returns `None` for the all-zero id, which means "no trace" in OpenTelemetry.
     pub fn from_u128(value: u128) -> Option<Self> {
         (value != 0).then_some(Self(value))
     }
@@ -284,7 +287,7 @@ impl schemars::JsonSchema for TraceId {
     }
 }
 
-/// Accepts borrowed and owned strings: JSON with escapes gives the latter.
+/// Accepts borrowed and owned strings. The parser gives an owned string if the JSON has escapes.
 struct StrVisitor;
 
 impl de::Visitor<'_> for StrVisitor {

@@ -1,5 +1,5 @@
-//! A JSON value that Trellis carries without reading it: an input, a result, a value of the shared store.
-//! Opaque to the rules, cheap to clone, and its size is known.
+//! A JSON value that Trellis carries without reading it: an input, a result, a value of the shared
+//! store. It is cheap to clone.
 
 use std::{fmt, io, sync::Arc};
 
@@ -19,17 +19,18 @@ impl Json {
         &self.0
     }
 
-    /// The elements, if it is a list.
+    /// Returns the elements if the value is a list.
     pub fn elements(&self) -> Option<&[Value]> {
         self.0.as_array().map(Vec::as_slice)
     }
 
-    /// Its size as compact JSON.
+    /// Returns the value's size as compact JSON.
     pub fn size_bytes(&self) -> u64 {
         size_bytes(&*self.0)
     }
 
-    /// The text of a string, or the compact JSON of anything else: how a finding is shown.
+    /// Returns the text of a string, or any other value as compact JSON. Findings are shown this
+    /// way.
     pub fn to_text(&self) -> String {
         match &*self.0 {
             Value::String(text) => text.clone(),
@@ -41,7 +42,7 @@ impl Json {
     }
 }
 
-/// The size of a message as compact JSON.
+/// Returns the size of a message as compact JSON.
 pub fn size_bytes(message: &impl Serialize) -> u64 {
     struct Count(u64);
     impl io::Write for Count {

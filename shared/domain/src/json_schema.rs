@@ -1,9 +1,10 @@
-//! A JSON Schema that somebody else wrote: a client, an agent, or a server of tools. To check a value takes bounded time and
-//! stack, whatever the schema and the value are.
+//! JSON Schemas from a client, an agent or a tool server. Checking a value takes bounded time and
+//! stack under any schema and any value.
 //!
-//! A schema may apply to one part of a value many times, and each reference that it repeats doubles that. So every schema
-//! within it gets a keyword of ours that counts when it is applied, and ends the check once the steps are used up. It stands
-//! in `allOf`, which is checked before all that tries one schema after another.
+//! A schema may apply to one part of a value many times, and each repeated reference doubles that
+//! number. So every schema within a schema gets an additional keyword. The keyword counts each
+//! application, and ends the check once its steps are used up. It is an element of `allOf`, which
+//! is checked before the keywords that try one schema after another.
 
 use std::{
     cell::Cell,
@@ -19,24 +20,24 @@ use serde_json::{Map, Value, json};
 
 use crate::limits::MAX_SCHEMA_BYTES;
 
-/// The keyword that counts.
+/// The keyword that counts applications.
 const STEPS: &str = "x-trellis-steps";
-/// The steps of a check of the smallest value. One takes about a tenth of a microsecond.
+/// The steps of a check of the smallest value. One step takes about a tenth of a microsecond.
 const MIN_STEPS: u64 = 100_000;
-/// As many more for each byte of the value.
+/// The additional steps for each byte of the value.
 const STEPS_PER_BYTE: u64 = 4;
-/// What a schema has of its own (the texts of an `enum`, say) is read in one step for so many bytes.
+/// The bytes of a schema's own content, such as the texts of an `enum`, that one step reads.
 const BYTES_PER_STEP: u64 = 256;
-/// A text is matched against a pattern in one step for so many bytes.
+/// The bytes of a text that one step matches against a pattern.
 const TEXT_PER_STEP: u64 = 64;
-/// The most schemas that apply to one part of a value, each because of the one before. A check needs a stack of so many frames
-/// for each level of the value.
+/// The longest chain of schemas that apply to one part of a value because of each other. A check
+/// needs that many stack frames for each level of the value.
 const MAX_CHAIN: usize = 32;
 
-/// Keywords with schemas for the same part of a value: one, a list or a map of them.
+/// Keywords whose schemas apply to the same part of a value: one schema, a list or a map of them.
 const SAME: [&str; 9] =
     ["not", "if", "then", "else", "allOf", "anyOf", "oneOf", "dependentSchemas", "dependencies"];
-/// Keywords with schemas for parts within it, or for whoever refers to them.
+/// Keywords whose schemas apply to smaller parts of a value, or to the place of a reference.
 const OTHERS: [&str; 13] = [
     "items",
     "prefixItems",
@@ -52,27 +53,27 @@ const OTHERS: [&str; 13] = [
     "$defs",
     "definitions",
 ];
-/// Of these, those with a map.
+/// The keywords of both lists that have a map.
 const MAPS: [&str; 6] =
     ["dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 thread_local! {
-    /// What is left of the check that this thread makes.
+    /// The steps that are left in the current check of this thread.
     static LEFT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The steps of a check are used up.
+/// The panic payload of a check that has no steps left.
 struct UsedUp;
 
-/// A schema that is compiled.
+/// A compiled schema.
 pub struct JsonSchema {
     validator: Validator,
 }
 
 impl JsonSchema {
-    /// It never fetches what it refers to. Patterns take no longer than their text is long: those with look-around or
-    /// back-references are refused.
+    /// Compiles a schema. References are never fetched. Matching a pattern takes time linear in its
+    /// text, so patterns with look-around or back-references are rejected.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         let bytes = schema.to_string().len() as u64;
         if bytes > MAX_SCHEMA_BYTES {
@@ -94,7 +95,7 @@ impl JsonSchema {
         Ok(JsonSchema { validator })
     }
 
-    /// What `read` makes of the errors of a value; none if the check takes too many steps.
+    /// Passes the errors of a value to `read`. Returns an error if the check takes too many steps.
     pub(crate) fn errors<R>(
         &self,
         value: &Value,
@@ -109,7 +110,7 @@ impl JsonSchema {
         })
     }
 
-    /// At most so many errors of a value, each with its path: empty, or beginning with `/`.
+    /// Returns at most `most` errors of a value, each with its path: empty, or beginning with `/`.
     pub fn mistakes(&self, value: &Value, most: usize) -> Vec<(String, String)> {
         let read = |errors: &mut dyn Iterator<Item = ValidationError<'_>>| {
             errors.take(most).map(|error| (error.instance_path().to_string(), error.to_string())).collect()
@@ -124,11 +125,12 @@ impl fmt::Debug for JsonSchema {
     }
 }
 
-/// Counts that a schema is applied.
+/// The counter of one schema: each application takes its steps.
 #[derive(Serialize, Deserialize)]
 struct Step {
     weight: u64,
-    /// For each element of a list, each key of an object, and so many bytes of a text.
+    /// The steps for each element of a list, for each key of an object, and for each
+    /// [`TEXT_PER_STEP`] bytes of a text.
     each_element: u64,
     each_key: u64,
     each_text: u64,
@@ -159,13 +161,13 @@ impl Step {
         };
         match LEFT.get().checked_sub(self.weight + more) {
             Some(left) => LEFT.set(left),
-            // No report: this is how a check ends early.
+            // `resume_unwind` runs no panic hook, so ending a check early reports no panic.
             None => resume_unwind(Box::new(UsedUp)),
         }
     }
 }
 
-/// What it takes to apply a schema once, with all in it that applies where it does.
+/// Returns the steps of one application, including the schemas within that apply to the same part.
 fn weight(schema: &Map<String, Value>) -> u64 {
     let is_own = |key: &str| !SAME.contains(&key) && !OTHERS.contains(&key);
     let own: usize =
@@ -174,7 +176,7 @@ fn weight(schema: &Map<String, Value>) -> u64 {
     1 + own as u64 / BYTES_PER_STEP + same.sum::<u64>()
 }
 
-/// The weight of the schemas of a keyword.
+/// Returns the steps of a keyword's schemas.
 fn weight_of(name: &str, value: &Value) -> u64 {
     match value {
         Value::Array(list) => list.iter().filter_map(Value::as_object).map(weight).sum(),
@@ -198,7 +200,8 @@ impl<'i> Keyword<'i> for Step {
     }
 }
 
-/// The schemas within a schema, by their place, and the places of those that apply where each does.
+/// The schemas within a schema by their place, each with the places of the schemas that apply to
+/// the same part.
 #[derive(Default)]
 struct FoundSchemas {
     schemas: BTreeMap<String, Vec<String>>,
@@ -206,7 +209,7 @@ struct FoundSchemas {
 }
 
 impl FoundSchemas {
-    /// Finds a schema and all within it, and has them counted.
+    /// Records a schema and all schemas within it, and adds the counting keyword to each.
     fn schema(&mut self, schema: &mut Value, at: String) {
         let mut same = Vec::new();
         if let Value::Object(fields) = schema {
@@ -226,7 +229,7 @@ impl FoundSchemas {
                     self.mistakes.insert("only the whole schema may have an `$id`".into());
                 }
             }
-            // Behind those that it has, so that their places stay.
+            // Appended after the schemas of `allOf`, so that their places stay.
             match fields.entry("allOf").or_insert_with(|| json!([])) {
                 Value::Array(all) => all.push(step),
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
@@ -237,7 +240,7 @@ impl FoundSchemas {
         self.schemas.insert(at, same);
     }
 
-    /// Schemas elsewhere are not counted: it may refer to those within it, by their place.
+    /// Accepts only references to a place within the schema. Schemas elsewhere have no counter.
     fn reference(&mut self, to: &str) -> Option<String> {
         let place = to.strip_prefix('#').filter(|place| place.is_empty() || place.starts_with('/'));
         if place.is_none() {
@@ -261,7 +264,7 @@ impl FoundSchemas {
         Ok(())
     }
 
-    /// How many schemas apply to a part of a value because this one does.
+    /// Returns the length of the longest chain of schemas that apply because this one does.
     fn chain<'a>(
         &'a self,
         at: &'a str,
@@ -289,7 +292,7 @@ impl FoundSchemas {
     }
 }
 
-/// The schemas of a keyword, with their places.
+/// Returns the schemas of a keyword, with their places.
 fn schemas_of<'a>(name: &str, value: &'a mut Value, at: String) -> Vec<(&'a mut Value, String)> {
     if value.is_object() && !MAPS.contains(&name) {
         return vec![(value, at)];
@@ -305,12 +308,12 @@ fn schemas_of<'a>(name: &str, value: &'a mut Value, at: String) -> Vec<(&'a mut 
     }
 }
 
-/// A key as a part of a JSON pointer.
+/// Escapes a key for a JSON pointer.
 fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-/// A JSON pointer in a URL, as a JSON pointer. What is no text then is the place of no schema.
+/// Decodes a JSON pointer in a URL. If the result is not valid text, it matches no schema's place.
 fn decoded(pointer: &str) -> String {
     percent_decode_str(pointer).decode_utf8_lossy().into_owned()
 }
@@ -324,7 +327,7 @@ mod tests {
         found.into_iter().map(|(path, message)| format!("{path}: {message}")).collect()
     }
 
-    /// Each definition applies the next one so many times.
+    /// Each definition applies the next one `times` times.
     fn repeating(keyword: &str, levels: usize, times: usize) -> Value {
         let level = |n: usize| {
             let next = json!({"$ref": format!("#/$defs/a{}", n + 1)});
@@ -392,7 +395,7 @@ mod tests {
         assert_eq!(mistakes(&schema, &json!(1)), [": 1 is not of type \"string\""]);
     }
 
-    /// On a thread with the stack of an executor's.
+    /// Runs on a thread with an executor's stack size.
     #[test]
     fn l_deep_schemas_and_values_do_not_overflow_the_stack() {
         let check = || {

@@ -1,5 +1,5 @@
-//! The labels of a run (G17): keys and values of its submitter, by which runs are found. They grant nothing, and no agent
-//! sees them.
+//! The labels of a run (G17): keys and values that its submitter chooses, and by which runs are
+//! found. Labels grant no access, and agents do not see them.
 
 use std::{borrow::Cow, collections::BTreeMap, ops::Deref};
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::id::{LabelKey, LabelValue};
 
-/// The most labels of one run: each is an entry of the index.
+/// The most labels of one run. Each label is an entry of the index.
 pub const MAX_LABELS: usize = 16;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -23,7 +23,7 @@ impl Labels {
     }
 }
 
-/// For fields that leave out what says nothing.
+/// For `skip_serializing_if`: leaves empty labels out.
 pub fn is_none(labels: &Labels) -> bool {
     labels.is_empty()
 }
@@ -55,7 +55,7 @@ impl schemars::JsonSchema for Labels {
         schemars::json_schema!({
             "type": "object",
             "maxProperties": MAX_LABELS,
-            // Without the pattern: each mistake is told once, in words.
+            // Without the pattern, each mistake is reported once, in words.
             "propertyNames": {"type": "string", "x-check": "label"},
             "additionalProperties": LabelValue::json_schema(generator),
         })

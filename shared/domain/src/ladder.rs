@@ -1,5 +1,6 @@
-//! The ladder of a budget (B21): at which fractions of its ceiling an agent is told what is left, goes on with another
-//! model, or compacts its window. A request's ladder replaces its profile's.
+//! The ladder of a budget (B21): the fractions of its ceiling at which an agent is informed of the
+//! rest, switches to another model, or compacts its window. A request's ladder replaces its
+//! profile's.
 
 use std::fmt;
 
@@ -7,28 +8,29 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::{id::ModelName, money::Amount, problem::Problems};
 
-/// As the model of a rung: the `fallback_model` of the agent's profile.
+/// As the `model` of a rung, it stands for the `fallback_model` of the agent's profile.
 pub const CHEAPER: &str = "cheaper";
 /// The most rungs of a ladder.
 const MAX_RUNGS: usize = 16;
 const MILLION: i64 = 1_000_000;
 
-/// A part of a ceiling, exact to six decimals. As JSON a number, such as 0.8.
+/// A part of a ceiling, exact to six decimals. In JSON it is a number, such as 0.8.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fraction {
     millionths: i64,
 }
 
-/// One rung: where it is, and exactly one of the things to do there.
+/// One rung: a part of the ceiling, and exactly one action at that point.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rung {
     /// The part of the ceiling that is spent, in money or in tokens: between 0 and 1.
     pub at: Fraction,
-    /// The agent is told what is left.
+    /// The agent is informed of what is left.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tell: bool,
-    /// The model of its calls from here on; `cheaper` is the `fallback_model` of its profile.
+    /// The model of the agent's calls from this rung on. `cheaper` is the `fallback_model` of its
+    /// profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
     /// The agent compacts its window before its next call (W7).
@@ -36,7 +38,7 @@ pub struct Rung {
     pub compact: bool,
 }
 
-/// What a rung does.
+/// The action of a rung.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RungAction {
@@ -66,7 +68,7 @@ impl Fraction {
         (1..MILLION).contains(&self.millionths)
     }
 
-    /// Whether so much of a ceiling is spent, in money or in tokens.
+    /// Returns true if this part of a ceiling is spent, in money or in tokens.
     pub fn is_reached(self, spent: Amount, limit: Amount) -> bool {
         let at = u128::try_from(self.millionths).unwrap_or_default();
         let reached = |spent: u64, limit: u64| {
@@ -77,7 +79,7 @@ impl Fraction {
     }
 }
 
-/// In percent: `80 %`, `95.5 %`.
+/// Shown in percent: `80 %`, `95.5 %`.
 impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let decimals = format!("{:04}", self.millionths % 10_000);
@@ -128,7 +130,8 @@ impl Rung {
         self.model.as_ref().is_some_and(|model| model.as_str() == CHEAPER)
     }
 
-    /// What it does. `fallback` is the cheaper model of the agent's profile; without one it only tells.
+    /// Returns the rung's action. `fallback` is the cheaper model of the agent's profile. If the
+    /// rung needs it and it is missing, the action is `Tell`.
     pub fn action(&self, fallback: Option<&ModelName>) -> RungAction {
         match (&self.model, self.compact) {
             (Some(_), _) if self.is_cheaper() => {
@@ -141,7 +144,7 @@ impl Rung {
     }
 }
 
-/// Adds the problems of the ladder at `path`.
+/// Adds the problems of a ladder at `path`.
 pub fn check(path: &str, ladder: &[Rung], problems: &mut Problems) {
     if ladder.len() > MAX_RUNGS {
         problems.add(path, format!("{} rungs are more than the {MAX_RUNGS} allowed", ladder.len()), None);
@@ -168,7 +171,7 @@ pub fn check(path: &str, ladder: &[Rung], problems: &mut Problems) {
     }
 }
 
-/// Adds a problem for each rung that means the cheaper model of a profile that has none.
+/// Adds a problem for each rung that asks for the cheaper model. Call it for a profile without one.
 pub fn check_cheaper(path: &str, ladder: &[Rung], problems: &mut Problems) {
     for (index, _) in ladder.iter().enumerate().filter(|(_, rung)| rung.is_cheaper()) {
         let hint = "add `fallback_model` to the profile, or name a model";

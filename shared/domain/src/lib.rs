@@ -1,6 +1,7 @@
-//! The vocabulary of Trellis: ids, money, limits, agent profiles, task graphs, schedules and messages. A value here is checked
-//! once, when it is read, and is valid afterwards. Nothing here does I/O, reads a clock or draws a random number, and
-//! nothing here knows how a trace is decided, stored or run.
+//! The vocabulary of Trellis: ids, money, limits, agent profiles, task graphs, schedules and
+//! messages. A value is checked once, when it is read, and is valid afterwards. This crate does no
+//! I/O, reads no clock and draws no random numbers. It does not depend on how a trace is decided,
+//! stored or run.
 
 pub mod agent;
 pub mod agent_policy;

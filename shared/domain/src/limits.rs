@@ -1,5 +1,5 @@
-//! Every limit, its default, and how a child's limits follow from its parent's (section L). Reaching a
-//! limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
+//! All limits, their defaults, and the derivation of a child's limits from its parent's (section
+//! L). Reaching a limit (`>=`) ends an agent with `limit_exceeded` and the limit's name.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -8,18 +8,20 @@ use crate::{
     problem::Problems,
 };
 
-/// The largest message or file that is read at all. A NATS server's own payload limit may be lower.
+/// The largest message or file that is read. A NATS server's own payload limit may be lower.
 pub const MAX_MESSAGE_BYTES: usize = 8 * 1024 * 1024;
-/// The largest single value that is sent to a worker: an input, a result of a child, a value of the shared
-/// store. Whatever larger limit is set, a message with one of them can be read.
+/// The largest single value that is sent to a worker: an input, a result of a child, a value of the
+/// shared store. It is below [`MAX_MESSAGE_BYTES`], so a message with one such value can be read
+/// under any configured limit.
 pub const MAX_VALUE_BYTES: u64 = 7 * 1024 * 1024;
-/// The most that a context's checks may have together, those of its ancestors included (B16).
+/// The most bytes of a context's checks together with those of its ancestors (B16).
 pub const MAX_CHECKS_BYTES: u64 = 256 * 1024;
-/// The largest order of a context, apart from its inputs and shared messages, and the largest agent profile.
+/// The largest order of a context without its inputs and shared messages, and the largest agent
+/// profile.
 pub const MAX_ORDER_BYTES: u64 = 1024 * 1024;
-/// The most that a context's shared messages may have together (W3).
+/// The most bytes of a context's shared messages together (W3).
 pub const MAX_SHARED_MESSAGES_BYTES: u64 = 4 * 1024 * 1024;
-/// What one trace may keep besides its shared store, if a deployment says nothing else.
+/// The default for the bytes that one trace stores besides its shared store.
 const MAX_TRACE_BYTES: u64 = 256_000_000;
 /// The longest goal, question or answer.
 pub const MAX_TEXT_BYTES: usize = 64 * 1024;
@@ -27,13 +29,13 @@ pub const MAX_TEXT_BYTES: usize = 64 * 1024;
 pub const MAX_CONDITION_BYTES: usize = 2 * 1024;
 /// How deep groups may nest in a graph.
 pub const MAX_GROUP_NESTING: usize = 8;
-/// The most rounds a `loop` may ask for.
+/// The most rounds of a `loop`.
 pub const MAX_LOOP_ROUNDS: u32 = 100;
 /// The largest JSON Schema given as `output_schema`.
 pub const MAX_SCHEMA_BYTES: u64 = 64 * 1024;
 /// The longest timeout: a year.
 pub const MAX_TIMEOUT_MS: u64 = 366 * 24 * 3600 * 1000;
-/// The budget of a root whose submission names none: a small one.
+/// The budget of a root whose submission sets none. It is small on purpose.
 pub const DEFAULT_ROOT_BUDGET: Amount = Amount::new(Usd::from_cents(100), Tokens::new(1_000_000_000));
 
 /// The limits in force for one context.
@@ -45,23 +47,24 @@ pub struct Limits {
     pub max_tokens_per_step: u32,
     pub max_output_files: u32,
     pub max_output_size_bytes: u64,
-    /// The timeout of a spawned child that names none, from when its first attempt begins; 0: no timeout of its
-    /// own.
+    /// The timeout of a spawned child that sets none, counted from the start of its first attempt.
+    /// 0 means no timeout of its own.
     pub timeout_ms: u64,
-    /// The longest wait in the queue for a worker; 0: no bound.
+    /// The longest wait in the queue for a worker. 0 means no bound.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_queue_ms: u64,
     pub max_depth: u32,
-    /// Live at the same time, under one context.
+    /// The most live children of one context.
     pub max_children: u32,
-    /// In the whole trace, over its whole life, the root included.
+    /// The most contexts of one trace over its whole life, including the root.
     pub max_contexts: u32,
-    /// What one trace keeps of orders, plans, messages, answers and results, in the whole. Not sent while it is the default:
-    /// a program that does not know it would refuse the limits.
+    /// The most bytes that one trace stores: orders, plans, messages, answers and results together.
+    /// The default is left out of messages, because a program that does not know this field would
+    /// reject the limits.
     #[serde(skip_serializing_if = "is_default_of_trace")]
     pub max_trace_bytes: u64,
     pub max_context_value_bytes: u64,
-    /// Total size of the shared store of one trace.
+    /// The total size of the shared store of one trace.
     pub max_context_store_bytes: u64,
     /// Larger results are sent by reference.
     pub max_result_bytes: u64,
@@ -89,7 +92,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// A limit by its name.
+    /// Returns a limit by its name.
     pub fn value(&self, name: &str) -> Option<u64> {
         match name {
             "timeout_ms" => Some(self.timeout_ms),
@@ -102,7 +105,7 @@ impl Limits {
     }
 }
 
-/// The limits that an agent profile or a request sets; the others stay as they are.
+/// The limits that an agent profile or a request sets. The others keep their values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitOverrides {
@@ -116,7 +119,7 @@ pub struct LimitOverrides {
     pub max_output_files: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_output_size_bytes: Option<u64>,
-    /// 0: no bound.
+    /// 0 means no bound.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_queue_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,17 +135,19 @@ impl LimitOverrides {
         *self == LimitOverrides::default()
     }
 
-    /// `base`, with the limits given here replaced: what an operator's profile does for a root.
+    /// Returns `base` with these limits replaced. An operator's profile does this for a root.
     pub fn replace(&self, base: &Limits) -> Limits {
         self.merge(base, |_, asked| asked, |_, asked| asked)
     }
 
-    /// `base`, with the limits that are lower here: a request or a child may only lower limits.
+    /// Returns `base` with the limits that are lower here. A request or a child can only lower
+    /// limits.
     pub fn lower(&self, base: &Limits) -> Limits {
         self.merge(base, |had: u32, asked| had.min(asked), |had: u64, asked| had.min(asked))
     }
 
-    /// What is asked for here and exceeds `limits`: the limit's name, what is asked, what applies.
+    /// Returns the requested limits that exceed `limits`: the name, the requested value and the
+    /// limit in force.
     pub fn above(&self, limits: &Limits) -> Vec<(&'static str, u64, u64)> {
         let asked = self.named();
         let got = LimitOverrides::from(limits).named();
@@ -154,22 +159,22 @@ impl LimitOverrides {
             .collect()
     }
 
-    /// Whether it sets a limit.
+    /// Returns true if it sets the limit of this name.
     pub fn has(&self, name: &str) -> bool {
         self.named().iter().any(|(known, value)| *known == name && value.is_some())
     }
 
-    /// Whether it sets a limit to this value.
+    /// Returns true if it sets this limit to this value.
     pub fn sets(&self, name: &str, value: u64) -> bool {
         self.named().contains(&(name, Some(value)))
     }
 
-    /// A limit by its name, if it sets it.
+    /// Returns a limit by its name, if it is set.
     pub fn value(&self, name: &str) -> Option<u64> {
         self.named().into_iter().find(|(known, _)| *known == name)?.1.map(bound)
     }
 
-    /// Each limit by its name, as a number of which a larger one allows more.
+    /// Each limit by its name, as a number; a larger number allows more.
     fn named(&self) -> [(&'static str, Option<u64>); 9] {
         [
             ("max_steps", self.max_steps.map(u64::from)),
@@ -218,12 +223,12 @@ impl From<&Limits> for LimitOverrides {
     }
 }
 
-/// Where 0 means no bound: as a number that is more than any bound.
+/// Converts a bound where 0 means no bound: 0 becomes `u64::MAX`.
 pub fn no_bound(millis: u64) -> u64 {
     if millis == 0 { u64::MAX } else { millis }
 }
 
-/// The reverse of `no_bound`.
+/// Reverses `no_bound`.
 pub fn bound(millis: u64) -> u64 {
     if millis == u64::MAX { 0 } else { millis }
 }
@@ -238,7 +243,8 @@ fn is_default_of_trace(number: &u64) -> bool {
     *number == MAX_TRACE_BYTES
 }
 
-/// Upper bounds for roots, and so for everything beneath them. What is absent has no such bound.
+/// Upper bounds for roots, and thereby for all contexts beneath them. An absent field sets no
+/// bound.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Maximum {
@@ -246,10 +252,11 @@ pub struct Maximum {
     pub max_cost_usd: Option<Usd>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<Tokens>,
-    /// Wall time from the submission.
+    /// Real time since the submission.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Bounds what profiles may set; without a profile, the deployment's own limits apply.
+    /// Bounds for the limits that profiles set. Without a profile, the deployment's own limits
+    /// apply.
     #[serde(skip_serializing_if = "LimitOverrides::is_none")]
     pub limits: LimitOverrides,
 }
@@ -264,31 +271,34 @@ impl Maximum {
     }
 }
 
-/// What a deployment sets for every trace it admits. A trace keeps the copy it was admitted with, so that
-/// replaying its events gives the same state under any later configuration.
+/// The settings of a deployment for every trace it admits. A trace keeps the copy that it was
+/// admitted with, so that replaying its events gives the same state under any later configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     pub limits: Limits,
-    /// The budget of a root that names no ceiling.
+    /// The budget of a root that sets no ceiling.
     #[serde(deserialize_with = "root_budget")]
     pub root_budget: Amount,
-    /// The most that a root may have, whatever its submission and its agent's profile ask for (B17).
+    /// The upper bounds of a root. They apply to all submissions and agent profiles (B17).
     #[serde(skip_serializing_if = "Maximum::is_none")]
     pub maximum: Maximum,
-    /// How long a lease lasts without a tick.
+    /// The duration of a lease without a tick.
     pub lease_ms: u64,
-    /// How long the open calls of an ended context may still be settled before their holds are booked as
-    /// spent.
+    /// The time after a context's end in which its open calls may still be settled. Then their
+    /// holds are booked as spent.
     pub hold_grace_ms: u64,
-    /// Delay before the first retry of a failed attempt; doubles with each retry, up to `retry_max_ms`.
+    /// The delay before the first retry of a failed attempt. It doubles with each retry, up to
+    /// `retry_max_ms`.
     pub retry_base_ms: u64,
     pub retry_max_ms: u64,
-    /// How long work may wait in the queue unclaimed before it is sent again, in case it was lost.
+    /// The longest time that work waits unclaimed in the queue. Then it is sent again, because it
+    /// may be lost.
     pub redispatch_ms: u64,
 }
 
-/// The part of it that is left out stays what it is without settings: with none, no call would be paid.
+/// Reads a root budget. A field that is left out keeps its default: with zero, no call could be
+/// paid.
 fn root_budget<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Amount, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

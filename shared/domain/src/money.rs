@@ -1,9 +1,9 @@
-//! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON, exact
-//! both ways; a float is never added, compared or stored.
+//! Money and tokens as integers (B2). Dollars are nano-dollars inside and decimal dollars in JSON.
+//! The conversion is exact in both directions; floats are never added, compared or stored.
 //!
-//! Every amount stays where a double is finer than the amount (2^23 dollars, 2^53 tokens), so that a JSON
-//! number, a double in Lua or Python and our integer are the same number. A budget may be $1,000,000 at
-//! most; sums may exceed that through external charges, up to [`Usd::MAX_BOOKED`].
+//! Amounts stay below 2^23 dollars and 2^53 tokens. Up to there a JSON number, a double in Lua or
+//! Python and our integer are the same number. A budget is at most $1,000,000; external charges may
+//! raise a sum above that, up to [`Usd::MAX_BOOKED`].
 
 use std::{fmt, str::FromStr};
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 const NANOS_PER_DOLLAR: u64 = 1_000_000_000;
 const EXACT_IN_A_DOUBLE: u64 = 1 << 53;
-/// Below 2^23 dollars, doubles are denser than nano-dollars: every amount has its own double.
+/// Below 2^23 dollars, doubles are denser than nano-dollars: every amount has a double of its own.
 const MAX_BOOKED_NANOS: u64 = (1 << 23) * NANOS_PER_DOLLAR;
 
-/// Why a text or number is not an amount.
+/// The reason why a text or number is not an amount.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     #[error("{0:?} is not an amount of dollars")]
@@ -53,13 +53,13 @@ impl Usd {
     }
 
     fn from_json_number(number: f64) -> Result<Self, Error> {
-        // A double keeps 15 significant digits, and no valid amount has more: its shortest decimal form is
-        // the text that the sender wrote, so reading that text is exact.
+        // A double keeps 15 significant digits, and no valid amount has more. So its shortest
+        // decimal form is the text that the sender wrote, and parsing that text is exact.
         format!("{number}").parse()
     }
 }
 
-/// Reads sums, which may exceed what a request may ask for. For fields that hold sums:
+/// Reads sums, which may exceed the largest amount of a request. For fields that hold sums:
 /// `#[serde(deserialize_with = "booked::amount")]`.
 pub mod booked {
     use super::{Amount, Deserialize, Deserializer, EXACT_IN_A_DOUBLE, MAX_BOOKED_NANOS, Tokens, Usd, de};
@@ -123,7 +123,7 @@ impl Usd {
     }
 }
 
-/// Exact: at least two decimals, at most nine.
+/// Shown exactly, with two to nine decimals.
 impl fmt::Display for Usd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let fraction = format!("{:09}", self.0 % NANOS_PER_DOLLAR);
@@ -227,7 +227,7 @@ impl fmt::Display for Tokens {
     }
 }
 
-/// What a budget limits: money or tokens.
+/// The two dimensions of a budget: money and tokens.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -277,12 +277,12 @@ impl Amount {
         self == Self::ZERO
     }
 
-    /// As `is_zero`, with serde's signature.
+    /// The same as `is_zero`, with serde's signature.
     pub fn is_nothing(&self) -> bool {
         self.is_zero()
     }
 
-    /// Both sums, or none if either would leave the exact range.
+    /// Returns both sums, or `None` if either would leave the exact range.
     pub fn checked_add(self, other: Self) -> Option<Self> {
         let add = |a: u64, b: u64, most: u64| a.checked_add(b).filter(|sum| *sum <= most);
         Some(Amount {
@@ -298,7 +298,7 @@ impl Amount {
         })
     }
 
-    /// What is left of `self` after `other`, never below zero.
+    /// Subtracts `other` in each dimension; a dimension never falls below zero.
     pub fn saturating_sub(self, other: Self) -> Self {
         Amount {
             cost_usd: Usd(self.cost_usd.0.saturating_sub(other.cost_usd.0)),
@@ -306,17 +306,17 @@ impl Amount {
         }
     }
 
-    /// The larger of each dimension.
+    /// Returns the larger value in each dimension.
     pub fn max(self, other: Self) -> Self {
         Amount { cost_usd: self.cost_usd.max(other.cost_usd), tokens: self.tokens.max(other.tokens) }
     }
 
-    /// The smaller of each dimension.
+    /// Returns the smaller value in each dimension.
     pub fn min(self, other: Self) -> Self {
         Amount { cost_usd: self.cost_usd.min(other.cost_usd), tokens: self.tokens.min(other.tokens) }
     }
 
-    /// The first dimension in which `self` is more than `room`.
+    /// Returns the first dimension in which `self` is more than `room`.
     pub fn exceeds(self, room: Self) -> Option<Dimension> {
         if self.cost_usd > room.cost_usd {
             Some(Dimension::Cost)
@@ -327,7 +327,7 @@ impl Amount {
         }
     }
 
-    /// The first dimension in which `self` has reached `limit` (`>=`, B4).
+    /// Returns the first dimension in which `self` has reached `limit` (`>=`, B4).
     pub fn reaches(self, limit: Self) -> Option<Dimension> {
         if self.cost_usd >= limit.cost_usd {
             Some(Dimension::Cost)

@@ -1,5 +1,5 @@
-//! The problems of an input: all of them at once, each with its path and, where possible, a hint. Nobody
-//! should have to submit five times to learn of five mistakes.
+//! The problems of an input. All of them are reported at once, each with its path and, where
+//! possible, a hint, so that a person with five mistakes submits twice and not six times.
 
 use std::fmt;
 
@@ -8,9 +8,10 @@ use strsim::osa_distance;
 
 use crate::wording;
 
-/// How many problems one answer lists; further ones are only counted.
+/// The most problems that one answer lists. Further ones are only counted.
 const MAX_LISTED: usize = 50;
-/// The longest path, message or hint. Field names and lists of them can be as long as a message.
+/// The longest path, message or hint. Field names and lists of field names can be as long as a
+/// message.
 const MAX_TEXT_BYTES: usize = 2000;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
@@ -35,13 +36,13 @@ impl fmt::Display for Problem {
     }
 }
 
-/// All problems of one input; never empty where it is an error.
+/// All problems of one input. As an error, it has at least one.
 #[derive(
     Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema, thiserror::Error,
 )]
 pub struct Problems {
     problems: Vec<Problem>,
-    /// How many further problems were found.
+    /// The number of problems that were found but not listed.
     #[serde(default, skip_serializing_if = "is_zero")]
     unlisted: usize,
 }
@@ -71,7 +72,8 @@ impl Problems {
         }
     }
 
-    /// As `add`, with a hint that is expensive to find: it is not computed once the list is full.
+    /// The same as `add`, for a hint that is expensive to find. The hint is not computed once the
+    /// list is full.
     pub fn add_with(
         &mut self,
         path: impl Into<String>,
@@ -82,7 +84,7 @@ impl Problems {
         self.add(path, message, hint);
     }
 
-    /// Adds those of another list.
+    /// Adds the problems of another list.
     pub fn extend(&mut self, more: Problems) {
         more.problems.into_iter().for_each(|problem| self.add(problem.path, problem.message, problem.hint));
         self.unlisted += more.unlisted;
@@ -96,12 +98,12 @@ impl Problems {
         self.problems.iter()
     }
 
-    /// How many further problems were found.
+    /// The number of problems that were found but not listed.
     pub fn unlisted(&self) -> usize {
         self.unlisted
     }
 
-    /// `value` if there are no problems.
+    /// Returns `value` if there are no problems.
     pub fn or<T>(self, value: T) -> Result<T, Self> {
         if self.is_empty() { Ok(value) } else { Err(self) }
     }
@@ -120,10 +122,10 @@ impl fmt::Display for Problems {
     }
 }
 
-/// The known word closest to `word`, if it is similar enough to be what was meant.
+/// Returns the known word closest to `word`, or `None` if no known word is similar enough.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const LONGEST: usize = 64;
-    /// A longer search is not worth a hint.
+    /// The most known words that are compared. A longer search is not worth a hint.
     const LOOKED_AT: usize = 500;
     if word.len() > LONGEST {
         return None;

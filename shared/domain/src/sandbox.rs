@@ -1,5 +1,5 @@
-//! What confines a program that runs as an agent: the layers of its sandbox, and its limits on the machine.
-//! Definitions only; the worker enforces them.
+//! The confinement of a program that runs as an agent: the layers of its sandbox, and its limits on
+//! the machine. This module only defines them; the worker enforces them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 pub enum Layer {
     /// Files, TCP and signals.
     Landlock,
-    /// System calls: no other kinds of sockets, no tracing, no mounts.
+    /// System calls: only ordinary kinds of sockets, and neither tracing nor mounts.
     Seccomp,
     /// Processor time, memory, files, processes.
     Rlimits,
-    /// Its processes see and signal only each other, and end together.
+    /// The program's processes see and signal only each other, and end together.
     PidNamespace,
-    /// No network at all.
+    /// The program has no network.
     NetworkNamespace,
-    /// Memory and processes of all together, by the kernel.
+    /// Memory and processes of the whole program together, enforced by the kernel.
     Cgroup,
 }
 
@@ -29,7 +29,7 @@ pub enum Layer {
 pub struct Resources {
     pub memory_bytes: u64,
     pub cpu_seconds: u64,
-    /// The largest single file.
+    /// The largest size of a single file.
     pub file_bytes: u64,
     pub open_files: u64,
     pub processes: u64,

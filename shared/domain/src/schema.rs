@@ -1,4 +1,5 @@
-//! The JSON Schema of a type, made from the type itself, and one document with those of all messages.
+//! Makes the JSON Schema of a type from the type itself, and one document with the schemas of all
+//! messages.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
@@ -21,13 +22,14 @@ impl Message {
         Message { name, alone: of::<T>, part: SchemaGenerator::subschema_for::<T> }
     }
 
-    /// Its schema as a document of its own.
+    /// The message's schema as a separate document.
     pub fn schema(&self) -> Value {
         (self.alone)()
     }
 }
 
-/// The schemas of all messages as one document: a property for each message, and each type once, in `$defs`.
+/// The schemas of all messages as one document: a property for each message, and each type once, in
+/// `$defs`.
 pub fn document(messages: &[Message]) -> Value {
     let mut generator = SchemaSettings::draft2020_12().into_generator();
     let part = |message: &Message| (message.name.to_owned(), (message.part)(&mut generator).to_value());

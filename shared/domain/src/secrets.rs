@@ -1,4 +1,5 @@
-//! The secrets that a context may use (S8): their names, and nothing else. Only a worker has the values.
+//! The secrets that a context may use (S8). This module has their names only; the values stay on
+//! workers.
 
 use std::{borrow::Cow, collections::BTreeSet, ops::Deref};
 
@@ -27,18 +28,18 @@ impl Secrets {
         }
     }
 
-    /// Those that `allowed` does not have.
+    /// Returns the secrets that `allowed` does not contain.
     pub fn outside(&self, allowed: &Secrets) -> Vec<SecretName> {
         self.0.difference(&allowed.0).cloned().collect()
     }
 }
 
-/// For fields that leave out what says nothing.
+/// For `skip_serializing_if`: leaves an empty list out.
 pub fn is_none(secrets: &Secrets) -> bool {
     secrets.is_empty()
 }
 
-/// Names of secrets in a sentence.
+/// Lists names of secrets for a sentence: "`A`, `B`".
 pub fn list(names: &[SecretName]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }

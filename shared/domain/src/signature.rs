@@ -1,5 +1,5 @@
-//! Signatures of what webhooks are told (X9), as the Standard Webhooks specification has them, for which receivers find libraries: HMAC-SHA-256 over the id, the time and
-//! the body of a message.
+//! Signatures of the messages to webhooks (X9), by the Standard Webhooks specification, for which
+//! receivers find libraries: HMAC-SHA-256 over a message's id, time and body.
 
 use std::fmt;
 
@@ -9,25 +9,25 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use sha2::Sha256;
 
 const PREFIX: &str = "whsec_";
-/// How long a secret may be, by the specification.
+/// The length of a secret in bytes that the specification allows.
 const BYTES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// A secret that a webhook and its receiver share. It is never shown.
+/// A secret that a webhook and its receiver share. `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Vec<u8>);
 
 impl Secret {
-    /// A secret of random bits, which the caller draws: this crate has no source of them.
+    /// Makes a secret of random bits. The caller draws them, because this crate has no randomness.
     pub fn from_bits(bits: [u128; 2]) -> Self {
         Secret(bits.iter().flat_map(|bits| bits.to_be_bytes()).collect())
     }
 
-    /// One that follows from a text that nobody can guess.
+    /// Derives a secret from a text, which must be impossible to guess.
     pub fn of(text: &str) -> Self {
         Secret(text.as_bytes().to_vec())
     }
 
-    /// As it stands in the file, and as the receiver is given it.
+    /// The secret as text: the form in the file, and the form that the receiver gets.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}", BASE64_STANDARD.encode(&self.0))
     }
@@ -45,7 +45,7 @@ impl Secret {
     }
 }
 
-/// The value of the header: a signature of each secret.
+/// Returns the value of the signature header: one signature per secret, separated by spaces.
 pub fn signatures(secrets: &[Secret], id: &str, seconds: u64, body: &[u8]) -> String {
     secrets.iter().map(|secret| secret.sign(id, seconds, body)).collect::<Vec<_>>().join(" ")
 }
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn x9_a_signature_is_the_one_of_the_specification() {
-        // The example of the specification's own libraries.
+        // The example in the specification's libraries.
         let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
         let signed =
             signatures(&[secret], "msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, br#"{"test": 2432232314}"#);

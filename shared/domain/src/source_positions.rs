@@ -1,5 +1,6 @@
-//! Where the parts of a text begin: the line and column of every path such as `steps[2].when`, so that a mistake in a file
-//! can be shown where it is. Made only when there is a mistake; a text that can't be read to its end gives what comes before.
+//! The line and column of every path in a text, such as `steps[2].when`, so that a mistake in a
+//! file is shown where it is. Positions are computed only when there is a mistake. If a text can't
+//! be read to its end, the positions before the failure are returned.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use granit_parser::{Event, Parser};
 
 use crate::decode::Format;
 
-/// Counted from one.
+/// A line and a column, both counted from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinePlace {
     pub line: usize,
@@ -29,17 +30,18 @@ impl Lines {
         }
     }
 
-    /// Adds a path. The first place counts.
+    /// Adds a path. If the path has a place already, the first one stays.
     pub fn put(&mut self, path: String, at: LinePlace) {
         self.places.entry(path).or_insert(at);
     }
 
-    /// Where the text as a whole begins.
+    /// Returns the beginning of the whole text.
     pub fn begin(&self) -> Option<LinePlace> {
         self.places.get("").copied()
     }
 
-    /// The place of a path, or of the nearest part around it that the text has. None for the text as a whole.
+    /// Returns the place of a path, or of the nearest enclosing part that the text has. Returns
+    /// `None` for the whole text.
     pub fn find(&self, mut path: &str) -> Option<LinePlace> {
         while !path.is_empty() {
             if let Some(place) = self.places.get(path) {
@@ -51,7 +53,7 @@ impl Lines {
     }
 }
 
-/// A path within another: a field by its name, an element by its number.
+/// Joins a path and the name of a field within it. [`element`] does the same for a list.
 pub fn field(above: &str, name: &str) -> String {
     if above.is_empty() { name.to_owned() } else { format!("{above}.{name}") }
 }
@@ -60,9 +62,9 @@ pub fn element(above: &str, index: usize) -> String {
     format!("{above}[{index}]")
 }
 
-/// What is open while a text is read.
+/// An object or list that is open while a text is read.
 enum Open {
-    /// `key`: the path of the value that comes next.
+    /// `key` is the path of the next value; `None` if a key comes next.
     Fields {
         at: String,
         key: Option<String>,
@@ -74,7 +76,7 @@ enum Open {
 }
 
 impl Open {
-    /// The path of a value that begins here; none if it is a key.
+    /// Returns the path of the value that begins here, or `None` if it is a key.
     fn value(&mut self) -> Option<String> {
         match self {
             Open::Fields { key, .. } => key.take(),
@@ -92,7 +94,7 @@ fn of_yaml(text: &str) -> Lines {
     for event in Parser::new_from_str(text) {
         let Ok((event, span)) = event else { break };
         let at = LinePlace { line: span.start.line(), column: span.start.col() + 1 };
-        // The path of what begins; none where it is a key.
+        // The path of the node that begins here, or `None` for a key.
         let mut begins = || open.last_mut().map_or(Some(String::new()), Open::value);
         #[expect(clippy::wildcard_enum_match_arm, reason = "a foreign enum that grows with its crate")]
         match event {
@@ -168,7 +170,8 @@ fn of_json(text: &str) -> Lines {
     lines
 }
 
-/// The place of the quote that ends the string which begins here, or of the last byte.
+/// Returns the place of the quote that ends the string, or of the text's last byte. The string
+/// begins at `begin`.
 fn end_of_string(text: &[u8], begin: usize) -> usize {
     let mut at = begin + 1;
     while let Some(byte) = text.get(at) {
@@ -181,7 +184,7 @@ fn end_of_string(text: &[u8], begin: usize) -> usize {
     text.len().saturating_sub(1).max(begin)
 }
 
-/// The last byte of a number or a word.
+/// Returns the place of the last byte of a number or a word.
 fn end_of_word(text: &[u8], begin: usize) -> usize {
     let rest = &text[begin + 1..];
     let length = rest.iter().position(|byte| b" \t\r\n,:]}[{\"".contains(byte)).unwrap_or(rest.len());

@@ -1,5 +1,5 @@
-//! The terms that submissions, agent profiles and steps of a graph have in common: who pays, what happens
-//! when the budget is used up or a human is needed, and the text of a goal.
+//! Terms that submissions, agent profiles and steps of a graph share: which budget pays, the
+//! reaction when the budget is used up or the agent needs a human, and the text of a goal.
 
 use std::{fmt, sync::Arc};
 
@@ -11,14 +11,15 @@ use crate::{json::Json, limits::MAX_TEXT_BYTES};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Funding {
-    /// Uses its ancestors' budgets call by call; ceilings may overlap.
+    /// The child spends from its ancestors' budgets call by call; ceilings may overlap.
     #[default]
     Shared,
-    /// Carved out of the parent at spawn and guaranteed; the unspent part returns at its end.
+    /// The ceiling is carved out of the parent's budget at spawn and is guaranteed. The unspent
+    /// part returns when the child ends.
     Granted,
 }
 
-/// What happens to a context whose budget is used up (B8).
+/// The reaction when a context's budget is used up (B8).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OnExhausted {
@@ -27,7 +28,7 @@ pub enum OnExhausted {
     Pause,
 }
 
-/// What happens when an agent needs a human (G7).
+/// The reaction when an agent needs a human (G7).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Hitl {
@@ -36,17 +37,17 @@ pub enum Hitl {
     Fail,
 }
 
-/// A ceiling, a limit or a list that is less than what was asked for (B17).
+/// A ceiling, a limit or a list that is smaller than requested (B17).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Adjustment {
-    /// Its name, such as `max_cost_usd`, `max_steps` or `tools`.
+    /// The name of the term, such as `max_cost_usd`, `max_steps` or `tools`.
     pub what: String,
     pub asked: Json,
     pub got: Json,
     pub by: LoweredBy,
 }
 
-/// Whose bound was the lowest.
+/// The source of the lowest bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LoweredBy {

@@ -1,5 +1,5 @@
-//! A point in time, in milliseconds since the Unix epoch. Nothing here reads a clock: the time comes in
-//! with each command, and Redis TIME is the clock of record.
+//! A point in time, in milliseconds since the Unix epoch. This module reads no clock: the time
+//! comes in with each command, and Redis TIME is the clock of record.
 
 use std::{fmt, time::Duration};
 
@@ -31,8 +31,8 @@ impl Timestamp {
         Timestamp(millis)
     }
 
-    /// A day in UTC, or a time of it, to the minute or the second: `2026-01-31`, `2026-01-31T08:15Z`,
-    /// `2026-01-31T08:15:00Z`. From 1970 on.
+    /// Parses a day in UTC, or a time of a day to the minute or the second: `2026-01-31`,
+    /// `2026-01-31T08:15Z`, `2026-01-31T08:15:00Z`. The earliest day is 1970-01-01.
     pub fn parse(text: &str) -> Option<Self> {
         let number = |digits: &str, most: u64| {
             let whole = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -67,13 +67,14 @@ impl Timestamp {
         Timestamp(self.0.saturating_sub(millis))
     }
 
-    /// Milliseconds since `earlier`; zero if the clock went back in between.
+    /// Milliseconds since `earlier`; zero if `earlier` is later than this time.
     pub const fn millis_since(self, earlier: Timestamp) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// As in RFC 3339, in UTC: `2026-01-31T08:15:00Z`. A time after the year 9999 is shown as the last of it.
+/// RFC 3339 in UTC: `2026-01-31T08:15:00Z`. A time after the year 9999 is shown as the last second
+/// of that year.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at =
@@ -82,7 +83,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A duration in whole milliseconds; the largest number if it does not fit.
+/// Converts a duration to whole milliseconds; `u64::MAX` if it is longer.
 pub fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,13 +1,16 @@
-//! How a server is trusted, and how it may trust us: the files of TLS, for NATS and Redis alike. Plain values.
+//! The TLS settings of a connection to NATS or Redis: how the client verifies the server, and which
+//! certificate it presents. Plain values.
 
 use std::path::PathBuf;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// No connection without it, whatever the server offers.
+    /// If true, the connection fails unless it uses TLS, even if the server accepts plain
+    /// connections.
     pub required: bool,
-    /// Who signs the server's certificate; without it, whoever the system trusts.
+    /// The certificate authority that signs the server's certificate. Without it, the system's
+    /// authorities are trusted.
     pub ca: Option<PathBuf>,
-    /// Our own certificate and its key, for a server that asks for one.
+    /// The client's certificate and its key, for a server that requires one.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }

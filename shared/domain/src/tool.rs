@@ -1,5 +1,5 @@
-//! The names of the workers' own tools, so that whoever takes a list of tools can tell a misspelt one. The worker
-//! implements them.
+//! The names of the workers' built-in tools. With them, a misspelt name in a list of tools is found
+//! before a worker runs. The worker implements the tools.
 
 use crate::{
     id::ToolName,
@@ -15,11 +15,11 @@ pub const SPAWN: &str = "spawn";
 pub const DELEGATE: &str = "delegate";
 pub const RUN_PIPELINE: &str = "run_pipeline";
 pub const ASK_HUMAN: &str = "ask_human";
-/// All tools that start a child, in a journal (I2).
+/// The name in a journal of all tools that start a child (I2).
 pub const JOURNALED_SPAWN: &str = "agent:spawn";
 pub const HTTP_GET: &str = "http.get";
 
-/// Every tool that a worker may have of its own.
+/// All built-in tools that a worker may offer.
 pub const BUILTINS: [&str; 10] = [
     FS_READ,
     FS_WRITE,
@@ -33,8 +33,8 @@ pub const BUILTINS: [&str; 10] = [
     HTTP_GET,
 ];
 
-/// Adds the tools at `path` that no worker can have. A tool of an MCP server, `server:tool`, is known to the workers that
-/// have the server, and to nobody else.
+/// Adds a problem at `path` for each tool that is neither built in nor named like a tool of an MCP
+/// server, `server:tool`. Only the workers that have the server know its tools.
 pub fn check<'a>(path: &str, tools: impl IntoIterator<Item = &'a ToolName>, problems: &mut Problems) {
     for tool in tools {
         let name = tool.as_str();

@@ -1,9 +1,9 @@
-//! The tokens that one model call used. Prices are not known here.
+//! The tokens that one model call used. Prices are elsewhere.
 
 use serde::{Deserialize, Serialize};
 
-/// The usage that a provider reports. Cached and written-to-cache tokens are part of the input, reasoning
-/// tokens part of the output.
+/// The usage that a provider reports. The input includes tokens read from the cache and tokens
+/// written to it; the output includes reasoning tokens.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Usage {

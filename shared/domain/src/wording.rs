@@ -1,9 +1,9 @@
-//! Text for people: shortening it, and writing an error together with its causes. Nothing here knows
-//! what the text is about.
+//! Text for people: shortens it, formats sizes and counts, and writes an error together with its
+//! causes.
 
 use std::error::Error;
 
-/// A number of bytes, as people say it: `1.5 GiB`.
+/// Formats a number of bytes for people: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
@@ -16,8 +16,8 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// Shortens `text` to at most `max_bytes`, at a character boundary. A shortened text ends in `…`, which
-/// is not counted.
+/// Shortens `text` to at most `max_bytes`, at a character boundary. A shortened text ends in `…`,
+/// whose bytes are not included in `max_bytes`.
 pub fn cut(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
@@ -26,15 +26,15 @@ pub fn cut(mut text: String, max_bytes: usize) -> String {
     text
 }
 
-/// A number of things: `1 tick`, `2 ticks`. The plural of the word takes an `s`.
+/// Formats a number of things: `1 tick`, `2 ticks`. The plural adds an `s`.
 pub fn count(number: impl TryInto<u64>, word: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {word}{plural}")
 }
 
-/// An error and its causes on one line, separated by `: `. A cause is left out if the
-/// text before it ends with it already.
+/// Writes an error and its causes on one line, separated by `: `. A cause is left out if the text
+/// before it already ends with that cause.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

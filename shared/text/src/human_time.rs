@@ -1,8 +1,8 @@
-//! Times in words, as people say them.
+//! Formats times and durations for people.
 
 use domain::Timestamp;
 
-/// How long ago something was.
+/// Formats the time since `at`.
 pub fn ago(now: Timestamp, at: Timestamp) -> String {
     let seconds = now.millis_since(at) / 1000;
     match seconds {
@@ -14,7 +14,7 @@ pub fn ago(now: Timestamp, at: Timestamp) -> String {
     }
 }
 
-/// How long something took: below ten seconds to a tenth of one, else in the two largest units.
+/// Formats a duration: below ten seconds in tenths of a second, else in the two largest units.
 pub fn lasts(millis: u64) -> String {
     match millis {
         0..=999 => format!("{millis} ms"),
@@ -23,7 +23,7 @@ pub fn lasts(millis: u64) -> String {
     }
 }
 
-/// In the two largest units.
+/// Formats a duration in its two largest units.
 pub fn age(millis: u64) -> String {
     let seconds = millis / 1000;
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);

@@ -1,4 +1,4 @@
-//! An entry of a journal as people read it: on one line, and in full.
+//! Formats a journal entry for people: on one line, or in full.
 
 use serde_json::json;
 
@@ -13,11 +13,11 @@ use domain::{
     wording::count,
 };
 
-/// An entry on one line.
+/// A journal entry on one line.
 #[derive(Debug, Default)]
 pub struct Line {
     pub what: &'static str,
-    /// The model, the tool, or who else.
+    /// The model, the tool, the worker or another source.
     pub who: String,
     pub tokens: String,
     pub cost: String,
@@ -118,7 +118,7 @@ fn said(step: &ModelStep) -> String {
     [text, calls.join(" ")].join(" ").trim().to_owned()
 }
 
-/// What a check decided, about which call, and why.
+/// Formats a check's decision: the moment, the call, the decision and the reason.
 fn decided(step: &CheckedStep) -> String {
     let (moment, decision) = (step.moment.as_str(), step.decision.as_str());
     let place = step.place.as_ref().map_or_else(String::new, |place| format!(" {place}"));
@@ -154,7 +154,7 @@ fn verdict(verdict: &Verdict) -> (&'static str, String) {
     }
 }
 
-/// An entry in full: its parts, each with a name.
+/// Formats an entry in full: its parts, each with a name.
 pub fn parts(step: &HistoryStep) -> Vec<(String, String)> {
     let mut parts = Vec::new();
     let mut add = |name: &str, value: &str| parts.push((name.to_owned(), value.to_owned()));

@@ -1,5 +1,6 @@
-//! Text that people read: journal entries, prompts, times and reached limits in words. The command line, the gateway's pages
-//! and refusals use the same functions, so that a thing is described in the same words everywhere. Nothing here decides.
+//! Text for people: journal entries, prompts, times and reached limits in words. The command line,
+//! the gateway's pages and refusals share these functions, so that everything has one description.
+//! This crate makes no decisions.
 
 pub mod human_time;
 pub mod journal_text;

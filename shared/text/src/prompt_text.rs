@@ -1,5 +1,5 @@
-//! What a model got with one call, part by part, as the journal of its context tells it: how the prompt begins, and what the entries before the
-//! call added, as far as they counted still.
+//! Rebuilds the prompt of one model call from the journal of its context: the beginning of the
+//! prompt, and the additions of the entries before the call that still applied.
 
 use domain::{
     wire::{CompactionKind, HistoryEntry, HistoryStep, PromptRole, ToolOutput},
@@ -11,14 +11,14 @@ const USER: &str = "user";
 /// A part of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// Who says it, or what it is.
+    /// The speaker, or the kind of the part.
     pub what: String,
-    /// The entry that it is from.
+    /// The number of the entry that the part comes from.
     pub entry: u32,
     pub size_bytes: u64,
-    /// Its beginning, if it is long.
+    /// The text. Of a long text, only the beginning.
     pub text: String,
-    /// What the model was shown instead of all of it.
+    /// The form in which the model got the part, if not in full.
     pub shown_as: Option<&'static str>,
 }
 
@@ -29,7 +29,8 @@ impl Part {
     }
 }
 
-/// The parts of the prompt of an entry's call, in order. None: the entry is no call of a model, or its journal does not say how its prompt begins.
+/// Returns the parts of the prompt of an entry's call, in order. Returns `None` if the entry is not
+/// a model call, or if the journal does not have the beginning of its prompt.
 pub fn parts(entries: &[HistoryEntry], number: u32) -> Option<Vec<Part>> {
     let place = entries.iter().position(|entry| entry.number == number)?;
     let step = entries[place].step.as_model()?;
@@ -39,7 +40,8 @@ pub fn parts(entries: &[HistoryEntry], number: u32) -> Option<Vec<Part>> {
     if step.asked.is_none() {
         parts.extend(dialog(&entries[..place]));
     } else if first.number != number {
-        // A program says itself what is sent, and something else in every call: of that only the first is kept.
+        // A program sends its own messages, and other ones in every call. The journal stores only
+        // the first.
         parts.retain(|part| part.what != USER);
         let shown_as = Some("of which nothing is kept");
         parts.push(Part { shown_as, ..Part::of("what the program asked", &entries[place], "") });
@@ -47,7 +49,7 @@ pub fn parts(entries: &[HistoryEntry], number: u32) -> Option<Vec<Part>> {
     Some(parts)
 }
 
-/// What stands before the first answer.
+/// Returns the parts before the first answer.
 fn beginning(entry: &HistoryEntry) -> Vec<Part> {
     let prompt = entry.step.as_model().and_then(|step| step.prompt.as_deref());
     let messages = prompt.into_iter().flat_map(|prompt| &prompt.messages).map(|message| {
@@ -67,7 +69,7 @@ fn beginning(entry: &HistoryEntry) -> Vec<Part> {
     parts
 }
 
-/// What entries added to the conversation, as far as it is still shown after them.
+/// Returns the additions of entries to the conversation, as far as they are still shown.
 fn dialog(entries: &[HistoryEntry]) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for entry in entries {

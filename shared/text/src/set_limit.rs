@@ -1,36 +1,37 @@
-//! What is said of a limit that was reached: its name, its value, where that was set, and where it is raised (L). The same
-//! words come everywhere, because they are formed here alone.
+//! The message about a reached limit: its name, its value, the place where it was set, and the
+//! places where it can be raised (L). All messages about limits are formed here, so their wording
+//! is the same everywhere.
 
 use std::{fmt, str::FromStr};
 
 use domain::id::{AgentId, ChildId};
 
-/// Where a limit is set.
+/// The place where a limit is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// Nobody has set it.
+    /// The limit has its default.
     Default,
-    /// Nobody can set it.
+    /// The limit is fixed in the program.
     BuiltIn,
     Submission,
     /// The step of a graph that a context runs.
     Step,
     /// The `undo` of a step.
     Undo,
-    /// The order with which an agent started the context.
+    /// The order with which an agent spawned the context.
     Spawn(ChildId),
     Profile(AgentId),
     /// The `resources` of a program: in its agent's profile, or in the settings of an MCP server.
     Resources,
-    /// What the context above had left.
+    /// The rest of the parent's budget.
     Parent(ChildId),
     /// The settings file of the coordinators.
     Coordinators,
-    /// The most that the operator allows, in the settings file of the coordinators.
+    /// The operator's upper bound, in the settings file of the coordinators.
     Maximum,
     /// The settings file of the worker.
     Worker,
-    /// Raised while it ran.
+    /// Raised while the context ran.
     Raised,
 }
 
@@ -56,34 +57,35 @@ impl fmt::Display for Place {
     }
 }
 
-/// A limit with its value, where that was set, and where it may be raised.
+/// A limit with its value, the place where it was set, and the places where it can be raised.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetLimit {
     pub name: &'static str,
     pub value: String,
     pub set_in: Place,
-    /// Where a larger value counts; none if it can't be raised.
+    /// The places where a larger value takes effect. Empty if the limit can't be raised.
     pub raise_in: Vec<Place>,
 }
 
 impl SetLimit {
-    /// One that is set and raised in the same place.
+    /// A limit that is set and raised in the same place.
     pub fn new(name: &'static str, value: impl fmt::Display, set_in: Place) -> Self {
         let raise_in = Some(set_in.clone()).filter(|place| *place != Place::BuiltIn);
         SetLimit { name, value: value.to_string(), set_in, raise_in: raise_in.into_iter().collect() }
     }
 
-    /// One that nobody can set.
+    /// A limit that can't be set.
     pub fn built_in(name: &'static str, value: impl fmt::Display) -> Self {
         SetLimit::new(name, value, Place::BuiltIn)
     }
 
-    /// One of a program's use of the machine. Whoever watches the program does not know whose it is.
+    /// A limit on a program's use of the machine. The program's supervisor does not know which
+    /// profile or server set it.
     pub fn of_resources(name: &'static str, value: u64) -> Self {
         SetLimit::new(name, value, Place::Resources)
     }
 
-    /// How to raise it; empty if nobody can.
+    /// Describes how to raise the limit. Empty if it can't be raised.
     pub fn hint(&self) -> String {
         if self.raise_in.is_empty() {
             return String::new();
@@ -103,7 +105,7 @@ impl SetLimit {
         said
     }
 
-    /// The field as it is called in a place, and the place.
+    /// Returns the name of the field in a place, and the place.
     fn within<'a>(&self, place: &'a Place) -> (String, &'a Place) {
         let name = self.name;
         let is_money = matches!(name, "max_cost_usd" | "max_tokens");
@@ -143,14 +145,15 @@ impl fmt::Display for SetLimit {
     }
 }
 
-/// What a worker reports of a limit that its agent has reached, as `max_steps: 20 of 20`. A worker does not know where a limit
-/// was set: the coordinator, which does, says it in its place.
+/// A worker's report about a limit that its agent has reached, such as `max_steps: 20 of 20`. A
+/// worker does not know where a limit was set. The coordinator knows, and replaces the report by a
+/// full message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsedLimit {
     pub name: String,
     pub used: u64,
     pub max: u64,
-    /// What else is to be said.
+    /// Further details.
     pub detail: Option<String>,
 }
 
@@ -171,7 +174,7 @@ impl fmt::Display for UsedLimit {
     }
 }
 
-/// The text is not of this form.
+/// The error for a text that has another form.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Other;
 

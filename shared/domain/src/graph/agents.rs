@@ -1,4 +1,4 @@
-//! The agents that a graph names, compared with those that there are.
+//! Checks the agents that a graph names against the known agents.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::{
     source_positions::{element, field},
 };
 
-/// The agents that there are.
+/// The known agents.
 #[derive(Debug)]
 pub struct KnownAgents {
     names: BTreeSet<AgentId>,
@@ -19,7 +19,7 @@ pub struct KnownAgents {
 }
 
 impl KnownAgents {
-    /// These, and those that every deployment has.
+    /// Adds the agents of every deployment to these.
     pub fn new(agents: impl IntoIterator<Item = AgentId>) -> Self {
         let mut names: BTreeSet<AgentId> = agents.into_iter().collect();
         names.insert(AgentId::default_agent());
@@ -27,18 +27,18 @@ impl KnownAgents {
         KnownAgents { names, may_be_more: false }
     }
 
-    /// There may be others. Then only a name that is nearly that of a known one is a mistake.
+    /// Allows further agents. Then only a name that is close to a known one is a mistake.
     #[must_use]
     pub fn or_more(self) -> Self {
         KnownAgents { may_be_more: true, ..self }
     }
 
-    /// Adds the agents that a graph names and that nobody knows. The graph may have other mistakes.
+    /// Adds a problem for each unknown agent. The graph may have other mistakes.
     pub fn check(&self, graph: &Value, problems: &mut Problems) {
         self.within(graph, "", problems);
     }
 
-    /// A graph or a step of one.
+    /// Checks a graph, or a step of one.
     fn within(&self, graph: &Value, at: &str, problems: &mut Problems) {
         self.name(graph.get("agent_id"), &field(at, "agent_id"), problems);
         for name in ["fallback", "undo"] {
@@ -61,7 +61,7 @@ impl KnownAgents {
 
     fn name(&self, agent: Option<&Value>, at: &str, problems: &mut Problems) {
         let Some(name) = agent.and_then(Value::as_str) else { return };
-        // What is no name at all is told of elsewhere.
+        // An invalid name is reported when the definition is decoded.
         let Ok(id) = AgentId::new(name) else { return };
         if !self.names.contains(&id) {
             let hint = match nearest(name, self.names.iter().map(AgentId::as_str)) {

@@ -1,4 +1,4 @@
-//! What an amend may change of a graph that runs (G13): steps that have not begun, and nothing else.
+//! The rules for amending a running graph (G13): only steps that have not begun may change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,22 +10,23 @@ use super::{
 };
 use crate::{id::StepPath, problem::Problems};
 
-/// What became of a step so far. A step that is not named has not begun, and is free to change.
+/// The state of a step of a running graph. A step without one has not begun, and may change freely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Standing {
-    /// It runs, has ended or was skipped: nothing of it can change, nor of the steps in it. The word says which.
+    /// The step runs, has ended or was skipped. It can't change, and neither can the steps in it.
+    /// The word has the state.
     Fixed(&'static str),
-    /// A group that runs: its own fields can't change; its steps stand for themselves.
+    /// A group that runs. Its own fields can't change; each step in it has its own state.
     Open,
 }
 
-/// The word of a step that runs.
+/// The word for a step that runs.
 pub const BEGUN: &str = "has begun";
 
-/// Fields that say where a graph runs and who asked for it: an amended definition may leave them out.
+/// Fields about the place and the sender of a graph. An amended definition may leave them out.
 const LABELS: [&str; 5] = ["trace_id", "child_id", "thread_id", "reply_to", "name"];
 
-/// Everything that an amend changes and may not, with its place in the new definition.
+/// Returns the forbidden changes of an amend, each with its place in the new definition.
 pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepPath, Standing>) -> Problems {
     let mut problems = Problems::default();
     check_terms(before, after, &mut problems);
@@ -46,7 +47,7 @@ pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepPath, S
             let message = format!("`{id}` {} and can't change: {}", standing.word(), fields.join(", "));
             problems.add(&is.path, message, Some(SHOW.into()));
         }
-        // What has begun can't wait any more.
+        // A step that has begun can't get new dependencies.
         let later = after.group(is.place.0).steps[is.place.1 as usize].waits_for.iter();
         let later = later.map(|step| &after.group(is.place.0).steps[*step as usize].path);
         let waited =
@@ -65,16 +66,17 @@ pub fn check_amend(before: &Plan, after: &Plan, standings: &BTreeMap<StepPath, S
     problems
 }
 
-/// How a step of an amended graph differs from the one before.
+/// The difference between a step of an amended graph and its earlier version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StepChange {
-    /// It is new, is in another group, or its own fields are others.
+    /// It is new, or in another group, or its own fields differ.
     Itself,
-    /// It is a group, and only steps in it are others.
+    /// It is a group, and only steps in it differ.
     Within,
 }
 
-/// The steps that an amend changes or adds, and those that came after one that it removes, by their places in the new plan.
+/// Returns the steps that an amend changes or adds, and those that depended on a removed step, by
+/// their places in the new plan.
 pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex), StepChange)> {
     let old = before.placed();
     let change = |id: &StepPath, is: &PlacedStep| {
@@ -114,7 +116,7 @@ impl Standing {
     }
 }
 
-/// The fields of the graph itself can't change.
+/// Adds a problem for each changed field of the graph itself.
 fn check_terms(before: &Plan, after: &Plan, problems: &mut Problems) {
     let terms = |plan: &Plan| {
         let mut fields = object(&plan.definition());
@@ -136,13 +138,13 @@ fn check_terms(before: &Plan, after: &Plan, problems: &mut Problems) {
     }
 }
 
-/// The names of the fields in which two definitions of a step differ.
+/// Returns the names of the fields in which two definitions of a step differ.
 fn differing(mut was: StepDef, mut is: StepDef, standing: Standing) -> Vec<String> {
     if standing == Standing::Open {
         for step in [&mut was, &mut is] {
             step.steps.clear();
             step.graph.iter_mut().for_each(|graph| graph.steps.clear());
-            // A graph that is changed is not the one that is kept under the name any more.
+            // The name and version do not apply to a graph that was changed.
             (step.uses, step.latest) = (None, false);
         }
     }
@@ -158,7 +160,7 @@ fn object(of: &impl serde::Serialize) -> Map<String, Value> {
     }
 }
 
-/// The steps of a group, or of a graph that is run as a step.
+/// Returns the steps of a group, or of a graph that runs as a step.
 fn steps_of(step: &mut StepDef) -> &mut [StepDef] {
     match &mut step.graph {
         Some(graph) => &mut graph.steps,
@@ -172,12 +174,12 @@ struct PlacedStep {
     path: String,
     place: (GroupIndex, StepIndex),
     waits_for: Vec<StepIndex>,
-    /// The step that is its group; none in the graph itself.
+    /// The step that is its group; `None` in the graph itself.
     group: Option<StepPath>,
 }
 
 impl Plan {
-    /// The definition, with the id of every step.
+    /// Returns the definition, with the id of every step.
     pub fn named_definition(&self) -> TaskGraph {
         let mut definition = self.definition();
         self.name_steps(0, &mut definition.steps);
@@ -193,7 +195,7 @@ impl Plan {
         }
     }
 
-    /// Where a step is, by its path.
+    /// Returns the place of a step with this path.
     pub fn place_of(&self, path: &StepPath) -> Option<(GroupIndex, StepIndex)> {
         let groups = (0u32..).zip(self.groups());
         let mut steps =

@@ -1,4 +1,4 @@
-//! `approve`: a step at which a human decides whether its graph goes on (G7). It runs no agent.
+//! `approve`: a step at which a human decides if the graph continues (G7). It runs no agent.
 
 use super::{
     definition::{ApproveDef, Otherwise, StepDef},
@@ -10,7 +10,7 @@ use crate::{
     terms::{Funding, Text},
 };
 
-/// The longest question: each item and each round that asks has its own copy of it.
+/// The longest question. Each item and each round that asks has its own copy of it.
 const MAX_QUESTION_BYTES: usize = 8 * 1024;
 
 /// Reads `approve` of the step at `path`.

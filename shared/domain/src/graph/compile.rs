@@ -1,5 +1,5 @@
-//! Compiles a definition into a plan: each step by itself (`steps`), then the dependencies between them
-//! (`link`). A plan is stored as its definition, and compiled again when it is read.
+//! Compiles a definition into a plan: each step by itself (`steps`), then the dependencies between
+//! them (`link`). A plan is stored as its definition, and compiled again when it is read.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,11 @@ use super::{
 };
 use crate::{id::ContextKey, json::Json, problem::Problems, terms::Text};
 
-/// The values of a definition's inputs.
+/// The state of a definition's inputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inputs {
     Given,
-    /// They are given later, and not checked.
+    /// The inputs come later and are not checked.
     Later,
 }
 
@@ -27,7 +27,7 @@ impl Plan {
         Self::compile_with(definition, Inputs::Given)
     }
 
-    /// Compiles a definition whose `inputs` are given later: they are not checked.
+    /// Compiles a definition whose `inputs` come later, so they are not checked.
     pub fn compile_without_inputs(definition: &TaskGraph) -> Result<Self, Problems> {
         Self::compile_with(definition, Inputs::Later)
     }
@@ -35,7 +35,7 @@ impl Plan {
     fn compile_with(definition: &TaskGraph, graph_inputs: Inputs) -> Result<Self, Problems> {
         let Reading { mut groups, drafts, given: mut all_given, mut problems } = steps::read(definition);
         let input_schema = steps::schema(definition.input_schema.as_ref(), "input_schema", &mut problems);
-        // The one that is used is in the order of the graph.
+        // Only checked here: the context of the graph compiles the schema again for its own use.
         steps::schema(definition.output_schema.as_ref(), "output_schema", &mut problems);
         for (i, key) in definition.input_from.iter().enumerate() {
             if definition.inputs.contains_key(key) {
@@ -62,7 +62,7 @@ impl Plan {
         problems.or(Plan { source: source.into(), groups, step_count, must_fit, input_schema, name })
     }
 
-    /// Whether other inputs fit the graph: everything that is wrong with them.
+    /// Returns the problems of other inputs for this graph.
     pub fn check_inputs(&self, inputs: &BTreeMap<ContextKey, Json>) -> Problems {
         let mut problems = Problems::default();
         if let Some(schema) = &self.input_schema {
@@ -73,18 +73,21 @@ impl Plan {
 }
 
 impl Plan {
-    /// The plan without what people wrote in it: tasks, and the values of inputs. It has the same steps.
+    /// Returns the plan without the texts and values that people wrote: tasks, and the values of
+    /// inputs. It has the same steps.
     pub fn without_content(&self) -> Self {
         let mut definition = self.definition();
         forget_graph(&mut definition);
-        // No step depends on the words of a task; if one did, it would keep them.
+        // Steps do not depend on the text of a task. If compiling fails all the same, the content
+        // stays.
         Plan::compile(&definition).unwrap_or_else(|_| self.clone())
     }
 }
 
 fn forget_graph(graph: &mut TaskGraph) {
     graph.task_description = graph.task_description.take().map(blank);
-    // A schema may quote what people wrote, and the empty inputs would not fit it. What it declares stays known.
+    // A schema may quote people's texts, and the emptied inputs would not match it. The keys that
+    // it declares are added to the inputs, so they stay known.
     let inputs = graph.inputs.keys().cloned().chain(graph.declared_inputs());
     graph.inputs = inputs.map(|key| (key, Json::null())).collect();
     graph.input_schema = None;

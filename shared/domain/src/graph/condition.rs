@@ -1,5 +1,6 @@
-//! A CEL expression of a graph: `when` or `until`. At submission it is checked for what it may read and
-//! cost; later it is evaluated on exactly the values it names. No side effects, no clock.
+//! A CEL expression of a graph: `when` or `until`. At submission it is checked for the values that
+//! it reads and for its cost. Later it is evaluated on exactly those values. It has no side effects
+//! and no clock.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,10 +14,10 @@ use serde_json::{Map, Value, json};
 use super::expression_limits::{MAX_DEPTH, Reads, VARIABLES, check};
 use crate::{limits::MAX_CONDITION_BYTES, problem::Problems};
 
-/// How many bytes of the shared store one expression may read.
+/// The most bytes of the shared store that one expression may read.
 const MAX_READ_BYTES: usize = 256 * 1024;
 
-/// A checked expression. Two are equal if their source is.
+/// A checked expression. Two expressions are equal if their sources are.
 #[derive(Clone)]
 pub struct Condition {
     source: Arc<str>,
@@ -24,14 +25,14 @@ pub struct Condition {
     reads: Reads,
 }
 
-/// The values an expression may read, by name; `None` for a value that does not exist yet.
+/// The values that an expression may read, by name; `None` for a value that does not exist yet.
 pub trait Scope {
     fn output(&self, key: &str) -> Option<Value>;
     fn step(&self, id: &str) -> Option<Value>;
     fn budget(&self) -> Value;
 }
 
-/// Values that an expression may find: every step has succeeded, and nothing is written.
+/// Sample values for an expression: every step has succeeded, and no output is written.
 struct Sample;
 
 impl Scope for Sample {
@@ -51,7 +52,7 @@ impl Scope for Sample {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
-    /// It read an output or field that does not exist; `has(…)` checks that first.
+    /// It reads an output or field that does not exist. `has(…)` checks for that.
     #[error("it reads `{0}`, which does not exist")]
     Absent(String),
     #[error("{0}")]
@@ -81,7 +82,8 @@ impl Condition {
         Ok(Condition { source: source.into(), expression: Arc::new(expression), reads })
     }
 
-    /// Why it is a mistake whatever the outputs are: it gives no boolean, or reads nothing and fails.
+    /// Returns the reason why the expression fails on any outputs: its result is not a boolean, or
+    /// it reads no values and fails.
     pub fn mistake(&self) -> Option<String> {
         let is_constant =
             self.reads.outputs.is_empty() && self.reads.steps.is_empty() && !self.source.contains("budget");
@@ -96,17 +98,17 @@ impl Condition {
         &self.source
     }
 
-    /// The keys of the shared store it reads.
+    /// Returns the keys of the shared store that it reads.
     pub fn outputs(&self) -> impl Iterator<Item = &str> {
         self.reads.outputs.iter().map(String::as_str)
     }
 
-    /// The steps it reads.
+    /// Returns the steps that it reads.
     pub fn steps(&self) -> impl Iterator<Item = &str> {
         self.reads.steps.iter().map(String::as_str)
     }
 
-    /// The result, and the values that were read for it.
+    /// Returns the result, and the values that were read for it.
     pub fn evaluate(&self, scope: &dyn Scope) -> (Result<bool, EvaluationError>, Value) {
         let collect =
             |names: &BTreeSet<String>, find: &dyn Fn(&str) -> Option<Value>| -> Map<String, Value> {
@@ -140,8 +142,8 @@ impl Condition {
     }
 }
 
-/// JSON as CEL values. Whole numbers are `int`, as in the literals of an expression: `uint` can't be added
-/// to them.
+/// Converts JSON to CEL values. Whole numbers become `int`, the type of an expression's literals.
+/// CEL can't add `uint` and `int`.
 fn to_cel(value: &Value) -> CelValue {
     match value {
         Value::Null => CelValue::Null,

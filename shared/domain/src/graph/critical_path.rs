@@ -1,23 +1,25 @@
-//! The critical path of a graph (G11): the steps that decide how long it takes. By the times that steps took in earlier
-//! runs where all of them are known, else by the number of steps that wait for each other.
+//! The critical path of a graph (G11): the chain of steps that decides how long the graph takes. If
+//! the times of all steps in earlier runs are known, the path is the slowest chain; else it is the
+//! chain with the most steps.
 
 use std::collections::BTreeMap;
 
 use super::{Body, GroupIndex, Plan, Step, StepIndex};
 use crate::id::StepPath;
 
-/// The longest chain of steps, and its length: in milliseconds by `times`, else in steps.
+/// The longest chain of steps, and its length: in milliseconds if `times` has every step, else in
+/// steps.
 #[derive(Debug, Clone, PartialEq, serde::Serialize)]
 pub struct CriticalPath {
-    /// In the order in which they run; those of a group follow it.
+    /// The steps in the order in which they run. The steps within a group follow the group.
     pub steps: Vec<StepPath>,
-    /// None if it is by the number of steps.
+    /// `None` if the length is in steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expected_ms: Option<u64>,
 }
 
 impl CriticalPath {
-    /// `times` are those that steps are expected to take, in milliseconds.
+    /// Finds the critical path. `times` has the expected duration of steps in milliseconds.
     pub fn of(plan: &Plan, times: &BTreeMap<StepPath, u64>) -> Self {
         let steps = || plan.groups().iter().flat_map(|group| &group.steps);
         let by_time = !times.is_empty() && steps().all(|step| times.contains_key(&step.path));
@@ -28,12 +30,13 @@ impl CriticalPath {
 
 type Path = (u64, Vec<StepPath>);
 
-/// The longest chain in a group.
+/// Returns the longest chain in a group.
 fn longest(plan: &Plan, group: GroupIndex, time: &dyn Fn(&Step) -> Option<u64>) -> Path {
     let steps = &plan.group(group).steps;
     let mut ends: BTreeMap<StepIndex, Path> = BTreeMap::new();
     let mut open: Vec<StepIndex> = (0..u32::try_from(steps.len()).unwrap_or(u32::MAX)).collect();
-    // Each time round at least one step has all that it waits for: a plan has no cycle.
+    // A plan has no cycle, so each round finds at least one step whose dependencies have all been
+    // visited.
     let mut left = usize::MAX;
     while open.len() < left {
         left = open.len();

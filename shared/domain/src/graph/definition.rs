@@ -1,5 +1,5 @@
-//! A task graph as people write it, in JSON or YAML (G1). Only its shape; its meaning is checked by the
-//! compiler.
+//! A task graph as people write it, in JSON or YAML (G1). This module has only its shape; the
+//! compiler checks its meaning.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +20,14 @@ use crate::{
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// One after another, in the order written.
+    /// The steps run one after another, in the order written.
     #[default]
     Sequential,
-    /// All at once, except where `input_from` or `depends_on` make a step wait.
+    /// All steps run at once, except where `input_from` or `depends_on` make a step wait.
     Parallel,
 }
 
-/// What the failure of a step means for its graph (G4).
+/// The effect of a failed step on its graph (G4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Policy {
@@ -36,7 +36,7 @@ pub enum Policy {
     Fail,
     /// Every step whose inputs exist still runs.
     Continue,
-    /// As `continue`, with null for missing inputs; one success is enough.
+    /// Like `continue`, with null for missing inputs. One success is enough.
     BestEffort,
 }
 
@@ -50,32 +50,34 @@ pub struct TaskGraph {
     pub steps: Vec<StepDef>,
     #[serde(default)]
     pub on_partial_success: Policy,
-    /// The first success wins; the other steps are cancelled.
+    /// The first success wins, and the other steps are cancelled.
     #[serde(default, skip_serializing_if = "is_false")]
     pub race: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aggregate: Option<AggregateDef>,
-    /// The graph's own agent, which synthesises the findings that `aggregate` gathers.
+    /// The graph's own agent. It synthesises the findings that `aggregate` gathers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_description: Option<Text>,
-    /// Values written to the shared store before the first step.
+    /// Values that are written to the shared store before the first step.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
-    /// A JSON Schema that `inputs`, as one object, must fit. The `default` of a property is the value of an input that is not
-    /// given.
+    /// A JSON Schema that `inputs`, as one object, must match. The `default` of a property is the
+    /// value of a missing input.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Json>,
-    /// The result: the value of a key, or an object of them. Without it, the synthesis of `aggregate`, the result of the
-    /// winner of a race, or the results of the steps by their ids.
+    /// The result: the value of a key, or an object of such values. Without `output`, the result is
+    /// the synthesis of `aggregate`, the result of a race's winner, or the results of the steps by
+    /// their ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<OutputDef>,
-    /// A JSON Schema that the result must fit.
+    /// A JSON Schema that the result must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
-    /// Keys that the agent that runs this graph may read, and its steps then too; not for a submission. Values of the
-    /// shared store are read as they are when a step starts, or asks for them.
+    /// For the graph of an agent, not for a submission: keys that the agent may read. The graph's
+    /// steps may then read them too. A step reads the values as they are when it starts or asks for
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_from: Vec<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,17 +86,18 @@ pub struct TaskGraph {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// Keys and values to find the run by (G17). For submissions only: a child has none.
+    /// Keys and values for finding the run (G17). For submissions only: a child has none.
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
-    /// The names of secrets that its steps and its own agent may use (S8): of its caller's, if an agent runs it.
+    /// The names of the secrets that its steps and its own agent may use (S8). If an agent runs the
+    /// graph, its caller must have them.
     #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
     pub secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<Tokens>,
-    /// Refuses the graph unless its worst case fits its budget (G11).
+    /// Rejects the graph unless its worst case fits its budget (G11).
     #[serde(default, skip_serializing_if = "is_false")]
     pub must_fit: bool,
     #[serde(default)]
@@ -115,9 +118,9 @@ pub struct TaskGraph {
 }
 
 impl TaskGraph {
-    /// The keys that steps read and nothing in this graph writes or gives.
+    /// Returns the keys that steps read although the graph neither writes nor receives them.
     pub fn undeclared_keys(&self) -> BTreeSet<ContextKey> {
-        // Each with whether it is in a group with `for_each`, whose items are given some keys.
+        // The flag is true in a group with `for_each`, whose items get the keys in [`ITEM_KEYS`].
         let mut all: Vec<(&StepDef, bool)> = self.steps.iter().map(|step| (step, false)).collect();
         let mut done = 0;
         while let Some((step, in_items)) = all.get(done).copied() {
@@ -145,12 +148,12 @@ impl TaskGraph {
         read.filter(|key| !is_known(key)).cloned().collect()
     }
 
-    /// The inputs that `input_schema` names, whether they are given or not.
+    /// Returns the inputs that `input_schema` names, with or without a value in `inputs`.
     pub fn declared_inputs(&self) -> BTreeSet<ContextKey> {
         self.properties().filter_map(|(name, _)| ContextKey::new(name).ok()).collect()
     }
 
-    /// `inputs`, and the defaults of those that are not given.
+    /// Returns `inputs` with the defaults of missing ones added.
     pub fn filled_inputs(&self) -> BTreeMap<ContextKey, Json> {
         let lent = |key: &ContextKey| self.input_from.contains(key);
         let defaults = self.properties().filter_map(|(name, schema)| {
@@ -168,7 +171,7 @@ impl TaskGraph {
     }
 }
 
-/// The result of a graph: `"output": "key"`, or an object of keys by the names that the result has for them.
+/// The result of a graph: `"output": "key"`, or an object of keys by their names in the result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum OutputDef {
@@ -176,14 +179,15 @@ pub enum OutputDef {
     Named(BTreeMap<ContextKey, ContextKey>),
 }
 
-/// The inputs of an item of `for_each`: its element, and its place in the list. A group's are read with `input_from`.
+/// The inputs of an item of `for_each`: its element, and its place in the list. The steps of a
+/// group read them with `input_from`.
 pub(super) const ITEM_KEYS: [&str; 2] = ["item", "index"];
 
-/// A step: one agent's task, or a group (a step that has `steps`).
+/// A step: one agent's task, or a group (a step with `steps`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StepDef {
-    /// Derived from the agent's name if absent.
+    /// Absent: derived from the agent's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<StepId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,12 +198,12 @@ pub struct StepDef {
     pub input_from: Vec<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_to: Option<ContextKey>,
-    /// The failure of a step that is not required does not count.
+    /// If false, a failure of the step does not make its graph fail.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub required: bool,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub depends_on: Vec<StepId>,
-    /// A CEL expression over `outputs`, `steps` and `budget`; false skips the step.
+    /// A CEL expression over `outputs`, `steps` and `budget`. If it is false, the step is skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -214,48 +218,51 @@ pub struct StepDef {
     pub funding: Funding,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// The names of secrets that it may use (S8), of those around it; absent: all of those.
+    /// The names of the secrets that the step may use (S8), out of those of the group or graph
+    /// around it. Absent: all of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Secrets>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// What happens at fractions of its ceiling (B21); absent: as its agent's profile says.
+    /// Actions at fractions of its ceiling (B21). Absent: those of its agent's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// A human decides whether the graph goes on; no agent runs (G7).
+    /// A human decides if the graph continues; no agent runs (G7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<ApproveDef>,
-    /// Runs once for each element of a list in the shared store.
+    /// The step runs once for each element of a list in the shared store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub for_each: Option<ForEachDef>,
-    /// Runs again until a condition is true, at most a fixed number of rounds.
+    /// The step is repeated until a condition is true, for at most a fixed number of rounds.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub repeat: Option<LoopDef>,
-    /// The agent that tries when all attempts of this step have failed.
+    /// The agent that runs after all attempts of this step have failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fallback: Option<FallbackDef>,
-    /// The agent that undoes what this step did, if its graph does not succeed (G14).
+    /// The agent that undoes the work of this step if its graph does not succeed (G14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<UndoDef>,
-    /// A JSON Schema the result must fit.
+    /// A JSON Schema that the result must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
-    /// A graph to run as this step: a file, for which the command line puts its graph, as `graph`; or `NAME` or
-    /// `NAME@VERSION`, for which the cluster puts the graph that it keeps under this name (G18).
+    /// A graph that runs as this step. It is a file, or `NAME` or `NAME@VERSION` of a stored graph
+    /// (G18). The command line replaces a file by its content, and the cluster replaces a name by
+    /// the graph stored under it, both as `graph`.
     #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
     pub uses: Option<Text>,
-    /// Written by the cluster: `use` named no version, and this one was the latest.
+    /// Written by the cluster: `use` had no version, and this version was the latest.
     #[serde(default, skip_serializing_if = "is_false")]
     pub latest: bool,
-    /// A whole graph, run as this step. Its keys and the ids of its steps are its own.
+    /// A whole graph that runs as this step. Its keys and the ids of its steps are separate from
+    /// the outer graph's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Box<TaskGraph>>,
     /// The inputs of `graph`: the keys that they are read from, or values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub with: BTreeMap<ContextKey, WithDef>,
-    /// The steps of a group, and how they run.
+    /// The steps of a group, and the way they run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepDef>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -268,7 +275,7 @@ pub struct StepDef {
     pub aggregate: Option<AggregateDef>,
 }
 
-/// An input of a graph that is run as a step: `"name": "key"`, or `"name": {"value": …}`.
+/// An input of a graph that runs as a step: `"name": "key"`, or `"name": {"value": …}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum WithDef {
@@ -283,7 +290,7 @@ pub struct WithValue {
 }
 
 impl WithDef {
-    /// The key that it is read from.
+    /// Returns the key that the input is read from.
     pub fn key(&self) -> Option<&ContextKey> {
         match self {
             WithDef::Key(key) => Some(key),
@@ -292,41 +299,41 @@ impl WithDef {
     }
 }
 
-/// A human decides whether the graph goes on.
+/// A human decides if the graph continues.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ApproveDef {
-    /// Who should decide; shown with the question.
+    /// The people who should decide; shown with the question.
     pub who: Text,
-    /// What is asked; the values of `input_from` follow it.
+    /// The question; the values of `input_from` follow it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Text>,
-    /// How long an answer is waited for; absent: without end.
+    /// The longest wait for an answer. Absent: unlimited.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// What happens if nobody has answered by then.
+    /// The result if there is no answer within `timeout_ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<Otherwise>,
-    /// The answers that approve, instead of `approve`; the step's result is the one that was chosen.
+    /// The answers that approve, instead of `approve`. The chosen one is the step's result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<Text>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remind_every_ms: Option<u64>,
 }
 
-/// What happens to an `approve` step that nobody has answered in time.
+/// The result of an `approve` step without an answer in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
-    /// As if it had been approved, with the first of its choices.
+    /// The step is approved, with the first of its choices.
     Approve,
-    /// As if it had been denied.
+    /// The step is denied.
     Deny,
-    /// It fails, because nobody answered.
+    /// The step fails, because it has no answer.
     Fail,
 }
 
-/// `"for_each": "key"`, or with a limit on how many items run at once.
+/// `"for_each": "key"`, or the key with a limit on the items that run at once.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum ForEachDef {
@@ -355,12 +362,12 @@ pub struct BoundedForEach {
 #[serde(deny_unknown_fields)]
 pub struct LoopDef {
     pub max_rounds: u32,
-    /// A CEL expression, evaluated after each round; true ends the loop.
+    /// A CEL expression that is evaluated after each round. If it is true, the loop ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
 
-/// `"fallback": "agent"`, or with a task of its own.
+/// `"fallback": "agent"`, or an agent with its own task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum FallbackDef {
@@ -376,7 +383,7 @@ pub struct FallbackTask {
     pub task_description: Option<Text>,
 }
 
-/// `"undo": "agent"`, or with a task and terms of its own.
+/// `"undo": "agent"`, or an agent with its own task and terms.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(untagged)]
 pub enum UndoDef {
@@ -390,7 +397,8 @@ pub struct UndoTask {
     pub agent_id: AgentId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_description: Option<Text>,
-    /// The most that it may cost, held from when the step starts; absent: the ceiling of its agent's profile.
+    /// The most that it may cost. The amount is held from the start of the step. Absent: the
+    /// ceiling of its agent's profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -401,11 +409,11 @@ pub struct UndoTask {
     pub retries: Option<u32>,
 }
 
-/// Gathers the findings of the steps and has an agent synthesise them (G6).
+/// Gathers the findings of the steps, and makes an agent synthesise them (G6).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AggregateDef {
-    /// How long to wait for the steps; those not done by then are cancelled and listed as missing.
+    /// The longest wait for the steps. Unfinished steps are then cancelled and listed as missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }

@@ -1,9 +1,10 @@
-//! What a graph may cost before it runs (G11): the worst case, from the ceilings of its steps. Nothing is run here, and
-//! nothing is asked of anybody.
+//! The worst-case cost of a graph before it runs (G11), from the ceilings of its steps. This module
+//! runs and queries nothing.
 //!
-//! A step costs at most its ceiling for each context that it may run: its items, its rounds, its fallback. Retries stay
-//! within a ceiling. What is held to undo them counts too (G14). A group costs at most what its steps do, and at most its own ceiling. All of it is bounded by the
-//! ceiling of the graph, whatever the sum is.
+//! A step costs at most its ceiling for each context that it may run: its items, its rounds, its
+//! fallback. Retries stay within a ceiling. The amount held for undoing them is added (G14). A
+//! group costs at most the sum of its steps, and at most its own ceiling. The ceiling of the graph
+//! bounds the whole sum.
 
 use std::collections::BTreeMap;
 
@@ -17,42 +18,44 @@ use crate::{
     wording::count,
 };
 
-/// What is known besides the graph.
+/// The known values besides the graph.
 #[derive(Debug, Clone, Copy)]
 pub struct EstimateInputs<'a> {
-    /// The values that the graph begins with: the length of a list in it is the number of items.
+    /// The initial values of the graph. The length of a list in it is the number of items.
     pub inputs: &'a BTreeMap<ContextKey, Json>,
-    /// The ceilings that the profiles of agents have.
+    /// The ceilings of agent profiles.
     pub profiles: &'a BTreeMap<AgentId, Usd>,
-    /// How many items a list has of which nothing is known; none: that many steps have no worst case of their own.
+    /// The assumed number of items for an unknown list. With `None`, such a step has no worst case
+    /// of its own.
     pub items: Option<u32>,
 }
 
-/// What a graph may cost.
+/// The estimated cost of a graph.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Estimate {
     pub steps: Vec<StepEstimate>,
-    /// The graph's own agent, if it synthesises what the steps found.
+    /// The graph's own agent, if it synthesises the findings of the steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub synthesis: Option<Synthesis>,
-    /// The sum of all worst cases; none if one of them is not bounded but by the budget of the graph.
+    /// The sum of all worst cases. `None` if one of them is bounded only by the budget of the
+    /// graph.
     pub worst: Option<Usd>,
 }
 
-/// The agent that synthesises what the steps of a group found.
+/// The agent that synthesises the findings of a group.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Synthesis {
     pub agent_id: AgentId,
     pub worst: Option<Usd>,
 }
 
-/// What a step is.
+/// The kind of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepKind {
     Agent,
     Group,
-    /// A graph that is run as a step.
+    /// A graph that runs as a step.
     Graph,
     Approve,
 }
@@ -60,28 +63,29 @@ pub enum StepKind {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepEstimate {
     pub id: StepId,
-    /// Its id among all steps of the graph and of those that it uses.
+    /// The id with those of the steps around it that use graphs, unique in the plan.
     #[serde(skip)]
     pub path: StepPath,
     pub kind: StepKind,
-    /// Only of an agent's.
+    /// Only for a step with an agent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// How often it runs at most, its fallback apart; none if that is not known before the run.
+    /// The most runs of the step without its fallback. `None` if the number is not known before the
+    /// run.
     pub runs: Option<u32>,
-    /// Why it runs more than once.
+    /// The reason for more than one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repeats: Option<String>,
     pub has_fallback: bool,
-    /// What is held to undo one run of it.
+    /// The amount held to undo one run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub undo: Option<Usd>,
-    /// The most that one run costs; none: as much as is left.
+    /// The most that one run costs. `None`: as much as is left.
     pub each: Option<Usd>,
-    /// The most that all of them cost.
+    /// The most that all runs cost.
     pub worst: Option<Usd>,
     pub waits_for: Vec<StepId>,
-    /// Of a group.
+    /// The inner steps of a group.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepEstimate>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,14 +98,15 @@ impl Estimate {
         Estimate { steps, synthesis, worst }
     }
 
-    /// What a budget must have so that the worst case fits, with a part of it that only the graph's own agent may use (B7).
+    /// Returns the budget that the worst case needs, with a reserve that only the graph's own agent
+    /// may use (B7).
     pub fn needs(&self, closing_reserve: Usd) -> Option<Usd> {
         let mut steps = self.steps.iter().map(|step| step.worst);
         let steps = steps.try_fold(Usd::ZERO, |sum, worst| Some(plus(sum, worst?)))?;
         Some(self.worst?.max(plus(steps, closing_reserve)))
     }
 
-    /// The steps that are bounded only by the budget of the graph, and why.
+    /// Returns the steps that are bounded only by the budget of the graph, with the reasons.
     pub fn unbounded(&self) -> Vec<String> {
         let mut found = Vec::new();
         of_group(&self.steps, self.synthesis.as_ref(), &mut found);
@@ -129,7 +134,7 @@ fn of_group(steps: &[StepEstimate], synthesis: Option<&Synthesis>, found: &mut V
 
 type GroupEstimate = (Vec<StepEstimate>, Option<Synthesis>, Option<Usd>);
 
-/// `in_items`: it is in a group that runs for each element of a list.
+/// Estimates a group. `in_items` is true inside a group that runs for each element of a list.
 fn group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_items: bool) -> GroupEstimate {
     let Group { steps, aggregate, .. } = plan.group(index);
     let all: Vec<StepEstimate> = steps.iter().map(|of| step(plan, steps, of, known, in_items)).collect();
@@ -139,7 +144,8 @@ fn group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_items: b
     });
     let mut worsts =
         all.iter().map(|step| step.worst).chain(synthesis.iter().map(|synthesis| synthesis.worst));
-    // In a race all steps may have spent all when the first succeeds.
+    // In a race, all steps may have spent their ceilings when the first succeeds, so a race costs
+    // the sum too.
     let worst = worsts.try_fold(Usd::ZERO, |sum, worst| Some(plus(sum, worst?)));
     (all, synthesis, worst)
 }
@@ -164,14 +170,15 @@ fn step(
     let each = match (&agent_id, &inner) {
         (Some(agent), _) => of_profile(agent),
         (None, Some((_, _, worst))) => least(step.max_cost_usd, *worst),
-        // A human costs nothing.
+        // An approval by a human costs nothing.
         (None, None) => Some(Usd::ZERO),
     };
     let (runs, repeats) = runs(step, known, in_items);
     let fallback = step.fallback.as_ref().map(|fallback| of_profile(&fallback.agent_id));
     let undo =
         step.undo.as_ref().map(|undo| least(undo.max_cost_usd, known.profiles.get(&undo.agent_id).copied()));
-    // Each run may have to be undone; of a step and its fallback, one.
+    // Each run may have to be undone. A step and its fallback succeed at most once, so they need
+    // one undo.
     let with_undo = match undo {
         Some(undo) => each.zip(undo).map(|(each, undo)| plus(each, undo)),
         None => each,
@@ -199,7 +206,7 @@ fn step(
     }
 }
 
-/// Of a graph that is run as a step, only what it is given is known.
+/// Estimates the group of a step. A graph that runs as a step sees only its own inputs.
 fn inner_group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_items: bool) -> GroupEstimate {
     let Some(used) = &plan.group(index).used else { return group(plan, index, known, in_items) };
     let mut inputs = used.inputs.clone();
@@ -217,10 +224,10 @@ fn inner_group(plan: &Plan, index: GroupIndex, known: &EstimateInputs<'_>, in_it
     group(plan, index, &EstimateInputs { inputs: &inputs, ..*known }, false)
 }
 
-/// How often a step runs at most, and why more than once.
+/// Returns the most runs of a step, and the reason for more than one.
 fn runs(step: &Step, known: &EstimateInputs<'_>, in_items: bool) -> (Option<u32>, Option<String>) {
     if let Some(each) = &step.for_each {
-        // An item's own element is not an input of the graph, whatever that is called.
+        // An item's own element is not an input of the graph, even if an input has the same name.
         let given =
             known.inputs.get(&each.key).filter(|_| !in_items || !ITEM_KEYS.contains(&each.key.as_str()));
         let length = given.and_then(Json::elements).map(<[_]>::len);

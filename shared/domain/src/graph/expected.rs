@@ -1,4 +1,4 @@
-//! What a graph is expected to cost and to take (G11), learned from earlier runs of it.
+//! The expected cost and duration of a graph (G11), from its earlier runs.
 
 use std::collections::BTreeMap;
 
@@ -6,22 +6,22 @@ use serde::Serialize;
 
 use crate::{id::StepPath, money::Usd};
 
-/// What one earlier run cost, and how long it took.
+/// The cost and duration of one earlier run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObservedRun {
     pub cost: Usd,
     pub took_ms: u64,
 }
 
-/// An earlier run of a graph: the whole, and its steps.
+/// An earlier run of a graph: the whole run, and its steps.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EarlierRun {
     pub whole: ObservedRun,
-    /// Steps that were not run are not in it.
+    /// The steps that ran.
     pub steps: BTreeMap<StepPath, ObservedRun>,
 }
 
-/// What is expected, with the number of runs it is from and their spread.
+/// The expected cost and duration, with the number of runs behind them and their spread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct ExpectedCost {
     pub runs: u32,
@@ -33,7 +33,7 @@ pub struct ExpectedCost {
 }
 
 impl ExpectedCost {
-    /// None without an observation.
+    /// Returns `None` without an observation.
     pub fn of(observed: impl IntoIterator<Item = ObservedRun>) -> Option<Self> {
         let all: Vec<ObservedRun> = observed.into_iter().collect();
         let costs = || all.iter().map(|one| one.cost);
@@ -48,7 +48,7 @@ impl ExpectedCost {
         })
     }
 
-    /// What is expected of each step that ran in one of these.
+    /// Returns the expectation for each step that ran in one of the runs.
     pub fn of_steps(runs: &[EarlierRun]) -> BTreeMap<StepPath, ExpectedCost> {
         let mut observed: BTreeMap<&StepPath, Vec<ObservedRun>> = BTreeMap::new();
         for (step, one) in runs.iter().flat_map(|run| &run.steps) {

@@ -1,5 +1,7 @@
-//! What an expression may name and cost. Unknown names are refused, and what it reads is recorded. Its cost
-//! is limited by its length, by its depth, and because inside a comprehension it may read only the element
+//! Limits on the names and the cost of an expression. Unknown names are rejected, and the names
+//! that it reads are recorded. Its cost is bounded by its length and its depth. In a comprehension,
+//! only the element itself may be read: reading anything else for each element would have unlimited
+//! cost.
 //! itself.
 
 use std::collections::BTreeSet;
@@ -10,31 +12,30 @@ use crate::problem::{Problems, nearest};
 
 /// The variables of an expression.
 pub(super) const VARIABLES: [&str; 3] = ["outputs", "steps", "budget"];
-/// In an unoptimised build evaluation takes about 20 KiB of stack per level: this keeps it far below the 2
-/// MiB of a thread.
+/// An unoptimised build takes about 20 KiB of stack per level, and a thread has 2 MiB.
 pub(super) const MAX_DEPTH: usize = 32;
 /// The fields of `budget`.
 const BUDGET: [&str; 6] =
     ["limit_usd", "spent_usd", "remaining_usd", "limit_tokens", "spent_tokens", "remaining_tokens"];
-/// The fields of a step, and the values of its `status`.
+/// The fields of a step. [`STATUSES`] are the values of its `status`.
 const STEP: [&str; 4] = ["status", "cost_usd", "tokens", "attempts"];
 const STATUSES: [&str; 8] =
     ["pending", "running", "succeeded", "failed", "cancelled", "timed_out", "aborted", "skipped"];
-/// Without `matches`: a pattern is compiled at every evaluation, at unlimited cost.
+/// `matches` is missing on purpose: a pattern is compiled at every evaluation, at unlimited cost.
 const FUNCTIONS: [&str; 10] =
     ["size", "contains", "startsWith", "endsWith", "string", "int", "uint", "double", "bytes", "bool"];
-/// In the parsed tree operators have names such as `_&&_`, `@in` or `!_`.
+/// Characters in the names of operators in the parsed tree, such as `_&&_`, `@in` or `!_`.
 const OPERATOR_MARKS: [char; 5] = ['_', '@', '!', '-', '?'];
 const INDEX: &str = "_[_]";
 
-/// The keys and steps an expression reads.
+/// The keys and steps that an expression reads.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Reads {
     pub(super) outputs: BTreeSet<String>,
     pub(super) steps: BTreeSet<String>,
 }
 
-/// Checks an expression and returns what it reads.
+/// Checks an expression and returns the names that it reads.
 pub(super) fn check(expression: &IdedExpr, path: &str) -> Result<Reads, Problems> {
     let mut check = Check {
         path,
@@ -47,18 +48,20 @@ pub(super) fn check(expression: &IdedExpr, path: &str) -> Result<Reads, Problems
     check.problems.or(check.reads)
 }
 
-/// Walks the tree once: refuses unknown names, records what is read.
+/// Walks the tree once, rejects unknown names, and records the names that are read.
 struct Check<'a> {
     path: &'a str,
     problems: Problems,
     reads: Reads,
     in_comprehension: bool,
-    /// Inside the body of a comprehension: reading anything else there has unlimited cost.
+    /// True in the body of a comprehension. Reading anything but the element there has unlimited
+    /// cost.
     in_body: bool,
 }
 
 impl Check<'_> {
-    /// `bound` are the variables of comprehensions; `depth` is the distance from the top.
+    /// Checks a node. `bound` are the variables of comprehensions; `depth` is the distance from the
+    /// top.
     fn walk<'e>(&mut self, node: &'e IdedExpr, bound: &mut Vec<&'e str>, depth: usize) {
         if depth > MAX_DEPTH {
             self.refuse(&format!("it nests deeper than {MAX_DEPTH}"), None);
@@ -154,7 +157,7 @@ impl Check<'_> {
         }
     }
 
-    /// Whether a node is one step: `steps.review` or `steps["my-step"]`.
+    /// Returns true if a node is one step: `steps.review` or `steps["my-step"]`.
     fn is_step(&self, node: &IdedExpr, bound: &[&str]) -> bool {
         let root = match &node.expr {
             Expr::Select(select) => &select.operand.expr,
@@ -180,7 +183,7 @@ impl Check<'_> {
         }
     }
 
-    /// A status compared with a word that is no status would always be false: refused.
+    /// Rejects the comparison of a status with an unknown status, which would always be false.
     fn compared(&mut self, function: &str, args: &[IdedExpr], bound: &[&str]) {
         let [left, right] = args else { return };
         if function != "_==_" && function != "_!=_" {

@@ -1,74 +1,75 @@
-//! The form of a question to a human (G7): what its answer must be, when it is asked again, and what happens without an
-//! answer.
+//! The form of a question to a human (G7): the valid answers, the reminders, and the result without
+//! an answer.
 
 use serde::{Deserialize, Serialize};
 
 use super::OutputSchema;
 use crate::{json::Json, limits::MAX_TIMEOUT_MS, problem::Problems, terms::Text, wording};
 
-/// How often a question is asked again at most.
+/// The most reminders of one question.
 pub const MAX_REMINDERS: u32 = 10;
 const MAX_CHOICES: usize = 50;
 const MAX_CHOICE_BYTES: usize = 1_000;
-/// Each context that asks has its own copy of them.
+/// Each context that asks has its own copy of the choices.
 const MAX_CHOICES_BYTES: usize = 8 * 1024;
 const MAX_WHO_BYTES: usize = 256;
-/// Each reminder is a commit and a message to everybody who listens.
+/// Each reminder is a commit and a message to all listeners.
 const MIN_REMIND_MS: u64 = 1_000;
-/// The most mistakes of one answer that are named.
+/// The most mistakes of one answer that are listed.
 const MAX_MISTAKES: usize = 20;
 
-/// The answer that approves, as the result of an `approve` step without choices of its own.
+/// The answer that approves. It is the result of an `approve` step without choices of its own.
 pub(super) const APPROVE: &str = "approve";
 pub(super) const DENY: &str = "deny";
 const YES: [&str; 7] = [APPROVE, "approved", "yes", "y", "ok", "allow", "allowed"];
 const NO: [&str; 6] = [DENY, "denied", "no", "n", "reject", "rejected"];
 
-/// What the answer to a question must be, and what happens without one.
+/// The valid answers to a question, and the result without an answer.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct Form {
-    /// Who should answer; for people to read.
+    /// The people who should answer; for people to read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub who: Option<Text>,
-    /// The answers to choose from; none: any text.
+    /// The answers to choose from. Empty: any text.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<Text>,
-    /// A JSON Schema of the answer: its text as JSON, or as a string if it is not JSON.
+    /// A JSON Schema of the answer. The answer's text is read as JSON, or as a string if it is not
+    /// JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<OutputSchema>,
-    /// How long an answer is waited for, from when the question is asked. Without `default`, the context that asks then
-    /// fails.
+    /// The longest wait for an answer, from the time of the question. Then the asking context
+    /// fails, unless there is a `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The answer if nobody has given one by then.
+    /// The answer if none was given in time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default: Option<Text>,
-    /// How often the question is asked again, at most ten times.
+    /// The time between reminders, of which there are at most ten.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remind_every_ms: Option<u64>,
-    /// An `approve` step asks. `deny`, or `deny: REASON`, denies; each of the choices approves, and without choices
-    /// `approve`.
+    /// True for the question of an `approve` step. `deny` and `deny: REASON` deny. Each of the
+    /// choices approves, or `approve` if there are no choices.
     #[serde(skip_serializing_if = "is_false")]
     pub approval: bool,
 }
 
-/// What the answer to an `approve` step says.
+/// The meaning of an answer to an `approve` step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Approval {
-    /// With this result.
+    /// Approved, with this result.
     Approved(Text),
-    /// With this reason, if one is given.
+    /// Denied, with a reason if the answer has one.
     Denied(Option<String>),
 }
 
 impl Form {
-    /// Whether any text answers it, and it is waited for without end.
+    /// Returns true if any text is an answer and the wait has no limit.
     pub fn is_plain(&self) -> bool {
         *self == Form::default()
     }
 
-    /// Everything that is wrong with the form itself.
+    /// Adds the problems of the form itself.
     pub fn check(&self, path: &str, problems: &mut Problems) {
         let at = |field: &str| if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") };
         if self.who.as_ref().is_some_and(|who| who.as_str().len() > MAX_WHO_BYTES) {
@@ -129,7 +130,7 @@ impl Form {
         }
     }
 
-    /// Whether a text answers the question; if not, every mistake.
+    /// Checks an answer. If it is invalid, returns all its mistakes.
     pub fn check_answer(&self, answer: &Text) -> Result<(), Problems> {
         let wrong = |message: &str, hint: String| Err(Problems::one("answer", message, Some(hint)));
         if self.approval {
@@ -149,7 +150,8 @@ impl Form {
         problems.or(())
     }
 
-    /// What an answer to an `approve` step says; none if it says neither.
+    /// Returns the meaning of an answer to an `approve` step, or `None` if it neither approves nor
+    /// denies.
     pub fn approval(&self, answer: &Text) -> Option<Approval> {
         let said = answer.as_str().trim();
         let chosen = self.choices.iter().find(|choice| is_same(choice.as_str(), said));
@@ -165,7 +167,7 @@ impl Form {
         approves.then(|| Approval::Approved(Text::new(APPROVE).expect("a valid literal")))
     }
 
-    /// What may be answered, in words.
+    /// Describes the valid answers.
     pub fn expected(&self) -> String {
         let mut listed: Vec<String> = self.choices.iter().map(|choice| format!("`{choice}`")).collect();
         if self.approval && listed.is_empty() {

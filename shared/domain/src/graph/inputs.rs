@@ -1,4 +1,4 @@
-//! Whether the inputs of a graph fit its `input_schema`: every mistake, with its path and a hint.
+//! Checks the inputs of a graph against its `input_schema`. Each mistake has its path and a hint.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use super::OutputSchema;
 use crate::{decode, id::ContextKey, json::Json, problem::Problems};
 
-/// `lent`: keys that the graph is given without their values; they are not missing.
+/// Adds the problems of the inputs. `lent` are keys that the graph gets without their values, so
+/// they are not missing.
 pub(super) fn check(
     schema: &OutputSchema,
     inputs: &BTreeMap<ContextKey, Json>,
@@ -38,7 +39,7 @@ fn under_inputs(path: &str) -> String {
 }
 
 impl OutputSchema {
-    /// Everything in which a value does not fit.
+    /// Returns all problems of a value with this schema.
     fn findings(&self, value: &Value) -> Vec<decode::Finding> {
         match self.compiled() {
             Ok(compiled) => decode::findings_of_theirs(self.schema().value(), compiled, value),

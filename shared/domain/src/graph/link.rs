@@ -1,7 +1,8 @@
 //! The second pass: the dependencies between steps. A step whose `input_from` names another step's
-//! `output_to` depends on it (G2), and so does one whose condition reads it. A dependency between steps of
-//! different groups counts between the two siblings that contain them. A graph that is run as a step is a world of its own:
-//! its keys and the ids of its steps mean nothing outside of it. Cycles, unknown keys and unknown steps are refused.
+//! `output_to` depends on that step (G2), and so does a step whose condition reads it. A dependency
+//! between steps of different groups is recorded between the two siblings that contain them. A
+//! graph that runs as a step is separate: its keys and step ids are not visible outside. Cycles,
+//! unknown keys and unknown steps are rejected.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -19,7 +20,8 @@ use crate::{
 
 type Place = (GroupIndex, StepIndex);
 
-/// Sets what each step waits for, requires and reads. `given`: the keys that each graph is given, by its group.
+/// Sets the steps that each step waits for, requires and reads. `given` has the input keys of each
+/// graph, by the graph's group.
 pub(super) fn link(
     groups: &mut [Group],
     drafts: &[Vec<Draft<'_>>],
@@ -53,35 +55,35 @@ struct Linker<'a, 'd> {
     groups: &'a mut [Group],
     drafts: &'a [Vec<Draft<'d>>],
     problems: &'a mut Problems,
-    /// The graph that each group is in.
+    /// The top group of the graph that each group is in.
     tops: Vec<GroupIndex>,
     all_given: &'a BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
-    /// Who writes a key, by the graph that the key is in.
+    /// The step that writes a key, by the top group of the key's graph.
     producers: HashMap<GroupIndex, BTreeMap<String, Place>>,
-    /// Steps by their ids, likewise.
+    /// Steps by their ids, by the top group of their graph.
     places: HashMap<GroupIndex, BTreeMap<String, Place>>,
 }
 
-/// How a step relates to another that it reads from.
+/// The relation of a step to another step that it reads from.
 enum Relation {
-    /// Both are, or are inside, steps of one group: the reader's and the writer's.
+    /// The reader and the writer are, or are inside, two steps of one group.
     Siblings { group: GroupIndex, reader: StepIndex, writer: StepIndex },
     /// The writer is the reader itself, or a group around it.
     Within,
 }
 
 impl<'a> Linker<'a, '_> {
-    /// The keys that the graph is given which a group is in.
+    /// Returns the input keys of a group's graph.
     fn given(&self, group: GroupIndex) -> &'a BTreeSet<ContextKey> {
         &self.all_given[&self.tops[group as usize]]
     }
 
-    /// The step that writes a key of the graph which a group is in.
+    /// Returns the step that writes a key in the graph of a group.
     fn writer(&self, group: GroupIndex, key: &str) -> Option<Place> {
         self.producers.get(&self.tops[group as usize])?.get(key).copied()
     }
 
-    /// A step of the graph that a group is in.
+    /// Returns a step by its id in the graph of a group.
     fn named(&self, group: GroupIndex, id: &str) -> Option<Place> {
         self.places.get(&self.tops[group as usize])?.get(id).copied()
     }
@@ -111,8 +113,9 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// Every run of a group with `for_each`, and of a graph that is run as a step, has its own values of what is written in it,
-    /// under the id of its context. Such a name must be a valid key, and nobody else's.
+    /// Checks the keys of groups with `for_each` and of graphs that run as a step. Every run of
+    /// such a group stores its own values under the id of its context. Such a key must be valid and
+    /// must not collide with another key.
     fn check_own_keys(&mut self) {
         let places = self
             .drafts
@@ -120,7 +123,8 @@ impl<'a> Linker<'a, '_> {
             .enumerate()
             .flat_map(|(group, steps)| (0..steps.len()).map(move |step| (index(group), index(step))));
         let places: Vec<Place> = places.collect();
-        // The contexts of the steps in a graph that is run as a step begin with its name.
+        // The ids of contexts in a graph that runs as a step begin with that step's id, so the
+        // steps of the outermost graph suffice.
         let own = |place: &&Place| self.own_keys_of(**place).is_some() && self.tops[place.0 as usize] == 0;
         let owners = places.iter().filter(own).map(|place| self.step(*place).id.to_string());
         let owners: Vec<String> = owners.collect();
@@ -133,7 +137,7 @@ impl<'a> Linker<'a, '_> {
             let owner = owners.iter().find(is_of)?;
             let place = self.named(0, owner)?;
             let is_used = self.own_keys_of(place).is_some_and(|inner| self.group(inner).used.is_some());
-            // The contexts of items have numbers.
+            // The contexts of items have numbers, so only an id with a suffix collides.
             (is_used || id != owner).then(|| match is_used {
                 true => format!("it would be a key of the graph that `{owner}` uses"),
                 false => "it would be a value of an item of a group with `for_each`".to_owned(),
@@ -166,7 +170,7 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// The group of a step, if every run of it has keys of its own.
+    /// Returns the group of a step if every run of it has its own keys.
     fn own_keys_of(&self, place: Place) -> Option<GroupIndex> {
         match self.step(place).body {
             Body::Group(inner) if self.step(place).for_each.is_some() || self.group(inner).used.is_some() => {
@@ -176,7 +180,8 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// The nearest step around a group, or that is it, whose runs have keys of their own; with its group.
+    /// Returns the nearest step that is or encloses a group and whose runs have their own keys,
+    /// with its group.
     fn owner_of_keys(&self, group: GroupIndex) -> Option<(Place, GroupIndex)> {
         let mut around = self.group(group).owner;
         while let Some(owner) = around {
@@ -188,12 +193,12 @@ impl<'a> Linker<'a, '_> {
         None
     }
 
-    /// The step that is this group; none for a graph.
+    /// Returns the step that is this group; `None` for a graph.
     fn owner(&self, group: GroupIndex) -> Option<Place> {
         self.group(group).owner.filter(|_| self.group(group).used.is_none())
     }
 
-    /// The nearest step with `for_each` that is this group, or a group around it.
+    /// Returns the nearest step with `for_each` that is or encloses a group.
     fn items_around(&self, group: GroupIndex) -> Option<Place> {
         let mut around = self.owner(group);
         while let Some(owner) = around {
@@ -205,7 +210,8 @@ impl<'a> Linker<'a, '_> {
         None
     }
 
-    /// The group with `for_each` that a value is written in, once for each item, while its reader is not in it.
+    /// Returns the `for_each` step in whose items a value is written, if its reader is outside of
+    /// that step. There is one value per item, so an outside reader has no single value to read.
     fn hidden_in_items(&self, reader: Place, writer: Place) -> Option<Place> {
         let around_reader = self.ancestry(reader);
         let mut around = self.items_around(writer.0);
@@ -218,14 +224,14 @@ impl<'a> Linker<'a, '_> {
         None
     }
 
-    /// Refuses to read such a value.
+    /// Adds a problem if the value is hidden in items, and returns true then.
     fn is_hidden(&mut self, reader: Place, writer: Place, key: &str, path: &str) -> bool {
         let Some(items) = self.hidden_in_items(reader, writer) else { return false };
         self.hidden(items, key, path);
         true
     }
 
-    /// `key` is written within the items of a group, and read outside of it.
+    /// Adds the problem that `key` is written within the items of a group and read outside of it.
     fn hidden(&mut self, items: Place, key: &str, path: &str) {
         let group = self.step(items);
         let hint = match &group.output_to {
@@ -251,7 +257,7 @@ impl<'a> Linker<'a, '_> {
         let named = named.map(|(i, key)| (key.clone(), format!("{}.input_from[{i}]", draft.path)));
         let own_item = each.is_some() && self.items_around(place.0).is_some();
         let twice = named.clone().find(|(key, _)| own_item && ITEM_KEYS.contains(&key.as_str()));
-        // Its own element is no key of the graph around it.
+        // The item's own element is not a key of the graph around it.
         let own = |key: &ContextKey| each.is_some() && ITEM_KEYS.contains(&key.as_str());
         let with = draft.definition.with.iter();
         let with = with.filter_map(|(name, with)| Some((with.key()?, format!("{}.with.{name}", draft.path))));
@@ -288,7 +294,8 @@ impl<'a> Linker<'a, '_> {
                 self.looks_at(place, id, &when_at);
             }
         }
-        // `until` is evaluated after a round, so the round's own outputs exist: only the names are checked.
+        // `until` is evaluated after a round, so the round's own outputs exist. Only the names are
+        // checked.
         let Some(until) = until else { return };
         let items = self.items_around(place.0).is_some();
         let is_given = |key: &str| given.contains(key) || (items && ITEM_KEYS.contains(&key));
@@ -313,7 +320,7 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// The keys that the result of a graph is made of.
+    /// Checks the keys of a graph's result.
     fn output(&mut self, graph: GroupIndex) {
         let Some(top) = self.groups.get(graph as usize) else { return };
         let at = top.owner.map_or(String::new(), |owner| join(self.path(owner), "graph"));
@@ -337,7 +344,7 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// The source of a key that a step reads; records the dependency.
+    /// Returns the source of a key that a step reads, and records the dependency.
     fn source(&mut self, place: Place, key: &str, path: &str) -> Option<Source> {
         let given = self.given(place.0);
         let is_of_an_item = ITEM_KEYS.contains(&key) && self.items_around(place.0).is_some();
@@ -379,7 +386,8 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// `<step>.<key>` is what the context of that step writes under its own id. None if the key names no step.
+    /// Resolves `<step>.<key>`, which the context of that step writes under its own id. Returns
+    /// `None` if the key names no step, and `Some(None)` if the step can't be read here.
     fn under_a_step(&mut self, place: Place, key: &str, path: &str) -> Option<Option<Source>> {
         let (id, _) = ContextKey::new(key).is_ok().then(|| key.split_once('.'))??;
         let writer = self.named(place.0, id)?;
@@ -418,7 +426,8 @@ impl<'a> Linker<'a, '_> {
         self.visible(place, id, path);
     }
 
-    /// A step of this group or of one around it, which this step depends on.
+    /// Finds a step of this group or of a group around it, and records the dependency on it.
+    /// Returns the number of groups to go up, and the step.
     fn visible(&mut self, place: Place, id: &str, path: &str) -> Option<(u32, StepIndex)> {
         let Some(seen) = self.named(place.0, id) else {
             let places = self.places.get(&self.tops[place.0 as usize]);
@@ -450,7 +459,7 @@ impl<'a> Linker<'a, '_> {
         None
     }
 
-    /// The step of the group that hides `seen` from `place`.
+    /// Returns the step of the group that hides `seen` from `place`.
     fn outermost_hidden(&self, seen: Place, place: Place) -> Place {
         match self.relation(place, seen) {
             Relation::Siblings { group, writer, .. } => (group, writer),
@@ -466,13 +475,14 @@ impl<'a> Linker<'a, '_> {
             }
         }
         if writer_path.len() > reader_path.len() {
-            // The writer is inside the reader, a group: only its `until` may read it.
+            // The writer is inside the reader, which is a group. Only the group's `until` may read
+            // it.
             return Relation::Siblings { group: reader.0, reader: reader.1, writer: reader.1 };
         }
         Relation::Within
     }
 
-    /// The places from the top down to this one.
+    /// Returns the places from the outermost step down to this one.
     fn ancestry(&self, place: Place) -> Vec<Place> {
         let mut path = vec![place];
         while let Some(owner) = self.group(path[path.len() - 1].0).owner {
@@ -490,7 +500,8 @@ impl<'a> Linker<'a, '_> {
         self.writer(place.0, key).is_some_and(|writer| self.is_inside(writer, place))
     }
 
-    /// Whether a loop on this group, or around it, repeats it with the same keys: an item begins without any.
+    /// Returns true if a loop around this group repeats it with the same keys. The search ends at
+    /// an item, which begins without keys.
     fn repeats(&self, group: GroupIndex) -> bool {
         let mut around = self.owner(group);
         while let Some(owner) = around {
@@ -525,7 +536,7 @@ impl<'a> Linker<'a, '_> {
         }
     }
 
-    /// Refuses cycles, and sets the dependents of each step.
+    /// Rejects cycles, and sets the dependents of each step.
     fn finish(&mut self, group: usize) {
         if let Some(cycle) = find_cycle(&self.groups[group]) {
             let names: Vec<String> =
@@ -570,7 +581,7 @@ impl<'a> Linker<'a, '_> {
     }
 }
 
-/// One cycle among the steps of a group; its first step is repeated at the end.
+/// Returns one cycle among the steps of a group. Its first step is repeated at the end.
 fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
     #[derive(Clone, Copy, PartialEq)]
     enum Mark {
@@ -580,7 +591,7 @@ fn find_cycle(group: &Group) -> Option<Vec<StepIndex>> {
     }
     let mut marks = vec![Mark::New; group.steps.len()];
     for start in 0..group.steps.len() {
-        // Depth first without recursion: (step, number of its edges already followed).
+        // Depth-first search without recursion: (step, number of its edges already followed).
         let mut stack: Vec<(usize, usize)> = Vec::new();
         if marks[start] == Mark::New {
             marks[start] = Mark::Open;

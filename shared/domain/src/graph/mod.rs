@@ -1,5 +1,5 @@
-//! Task graphs (section G): the definition that people write, and the plan it compiles into. Compiling
-//! finds every problem at once; a [`Plan`] is always valid. Nothing is run here.
+//! Task graphs (section G): the definition that people write, and the plan it compiles into.
+//! Compiling finds all problems at once, so a [`Plan`] is always valid. This module runs nothing.
 
 mod agents;
 mod amend;

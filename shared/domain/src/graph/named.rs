@@ -1,5 +1,6 @@
-//! Graphs that are used by name (G18): `use: NAME` or `use: NAME@VERSION` on a step. What is kept under the name is put in
-//! its place, as `graph`, before the definition is compiled; `use` then says which version that is. Nothing is looked up here.
+//! Graphs that are used by name (G18): `use: NAME` or `use: NAME@VERSION` on a step. Before a
+//! definition is compiled, the graph stored under the name is inserted as `graph`, and `use` gets
+//! its version. This module performs no lookups; callers pass in a [`Find`].
 
 use std::{
     collections::BTreeSet,
@@ -23,34 +24,36 @@ use crate::{
     terms::Text,
 };
 
-/// The most bytes of one version of a graph that is kept.
+/// The most bytes of one version of a stored graph.
 pub const MAX_KEPT_BYTES: u64 = 256 * 1024;
-/// The most bytes of all graphs together that are put in the place of names in one definition.
+/// The most bytes of all graphs together that are inserted into one definition.
 pub const MAX_NAMED_BYTES: u64 = 1024 * 1024;
-/// A version of a graph, as it is kept.
+/// A stored version of a graph.
 #[derive(Debug, Clone)]
 pub struct FoundGraph {
     pub version: u64,
     pub graph: Arc<Value>,
 }
 
-/// Why there is none: a message, and a hint.
+/// The reason why a lookup failed: a message, and a hint.
 pub type NotFound = (String, Option<String>);
 
-/// Looks up a version, or the latest; nothing, if it is not to be known.
+/// Looks up a version, or the latest. For `None`, a stand-in is inserted.
 pub type Find<'a> = &'a dyn Fn(&GraphName, Option<u64>) -> Result<Option<FoundGraph>, NotFound>;
 
-/// Why definitions are completed.
+/// The reason for inserting graphs into a definition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     Submission,
-    /// What ran already has its graphs, and says which they are.
+    /// A definition that ran before. It has its graphs already, with their versions.
     Amend,
-    /// A graph that is kept says which versions of others it has, and not how they were asked for.
+    /// A graph that is to be stored. It records the versions of other graphs, and not that the
+    /// latest was requested.
     Keep,
 }
 
-/// A graph that says which version it is, which is not kept any more: only a run that has it can tell.
+/// A graph in an amended definition that names a version which is not stored any more. Only a
+/// comparison with the running graph can confirm it ([`Plan::missing`]).
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnverifiedGraph {
     pub problem: Problem,
@@ -58,7 +61,7 @@ pub struct UnverifiedGraph {
     graph: TaskGraph,
 }
 
-/// What came of putting graphs in the place of their names.
+/// The result of inserting graphs.
 #[derive(Debug, Default)]
 pub struct Put {
     pub problems: Problems,
@@ -66,7 +69,7 @@ pub struct Put {
     bytes: u64,
 }
 
-/// A definition whose names are graphs.
+/// A definition with its graphs inserted.
 #[derive(Debug)]
 pub struct ResolvedGraph {
     pub definition: TaskGraph,
@@ -74,26 +77,26 @@ pub struct ResolvedGraph {
     pub unverified: Vec<UnverifiedGraph>,
 }
 
-/// Why a definition can't be run.
+/// The reason why a definition can't run.
 #[derive(Debug)]
 pub enum ResolveError {
-    /// It never could.
+    /// The definition is invalid in any case.
     Wrong(Problems),
-    /// What is kept now does not allow it. The same message may have been taken before: the plan shows what it asks for, with
-    /// a stand-in for every graph that it names.
+    /// The stored graphs do not allow it now. The same message may have been accepted earlier, so
+    /// `plan` has the request with a stand-in for every named graph.
     Now { definition: Box<TaskGraph>, plan: Box<Plan>, problems: Problems },
 }
 
-/// What stands for a graph that is not known.
+/// Replaces an unknown graph.
 static STAND_IN: LazyLock<Value> =
     LazyLock::new(|| json!({"steps": [{"agent_id": "default", "task_description": "-"}]}));
 
-/// Every name that a definition uses.
+/// Returns every name that a definition uses.
 pub fn names(definition: &Value) -> BTreeSet<GraphName> {
     references(definition).into_iter().map(|(name, _)| name).collect()
 }
 
-/// Every name that a definition uses, with its version.
+/// Returns every name that a definition uses, with its version.
 pub fn references(definition: &Value) -> BTreeSet<(GraphName, Option<u64>)> {
     let mut found = BTreeSet::new();
     each_use(definition, &mut |text| {
@@ -116,7 +119,8 @@ fn each_use(graph: &Value, each: &mut dyn FnMut(&str)) {
     }
 }
 
-/// The graphs that lead from this one to one of the same name, if there are any, as `b@3`, `a@1`; and where the first is named.
+/// Returns the chain of graphs that leads from this graph back to its own name, as `b@3`, `a@1`,
+/// and the place where the first is named. Returns `None` if there is no such chain.
 pub fn circle(graph: &Value, name: &GraphName) -> Option<(String, Vec<String>)> {
     circle_at(graph, name, "")
 }
@@ -147,7 +151,7 @@ fn circle_at(graph: &Value, name: &GraphName, at: &str) -> Option<(String, Vec<S
     None
 }
 
-/// Puts graphs in the place of their names. Where that is not possible, a stand-in is put there, so that the rest of the
+/// Inserts graphs for their names. If that fails, inserts a stand-in, so that the rest of the
 /// definition can be checked.
 pub fn put(definition: &mut Value, purpose: Purpose, find: Find<'_>) -> Put {
     let mut put = Put::default();
@@ -155,7 +159,7 @@ pub fn put(definition: &mut Value, purpose: Purpose, find: Find<'_>) -> Put {
     put
 }
 
-/// Puts stand-ins in the place of all names, for what can be checked without what is kept under them.
+/// Inserts stand-ins for all names, for checks that need no stored graphs.
 pub fn put_stand_ins(definition: &mut Value) -> Problems {
     put(definition, Purpose::Submission, &|_, _| Ok(None)).problems
 }
@@ -224,7 +228,7 @@ impl Put {
         };
     }
 
-    /// A step that has its graph, and says which it is.
+    /// Checks a step that has its graph and names its version.
     fn given(
         &mut self,
         fields: &mut Map<String, Value>,
@@ -240,12 +244,12 @@ impl Put {
             return;
         };
         if purpose != Purpose::Amend {
-            // It was another run that asked for the latest.
+            // Another run requested the latest; for this one the version is fixed.
             fields.remove("latest");
         }
         let named = format!("{name}@{version}");
         match (find(name, Some(version)), fields.get("graph").and_then(normal)) {
-            // What is wrong with its shape is told when it is read.
+            // Mistakes in its shape are reported when it is read.
             (_, None) | (Ok(None), _) => {}
             (Ok(Some(found)), Some(given)) => {
                 if normal(&found.graph).as_ref() != Some(&given) {
@@ -268,13 +272,14 @@ impl Put {
     }
 }
 
-/// A graph with the ids of its steps, however it was written.
+/// Normalises a graph for comparison: every step gets its id, and the notation does not matter.
 fn normal(graph: &Value) -> Option<TaskGraph> {
     let graph = TaskGraph::deserialize(graph).ok()?;
     Plan::compile_without_inputs(&graph).ok().map(|plan| plan.named_definition())
 }
 
-/// A graph within graphs nests deeper than each of them: what is stored must be readable again.
+/// Inserting a graph makes the definition deeper than each of the two. Stored definitions must stay
+/// readable.
 fn check_depth(value: &Value, problems: &mut Problems) {
     if let Err(too_deep) = decode::check_depth(value.to_string().as_bytes()) {
         problems.extend(too_deep);
@@ -303,7 +308,8 @@ pub fn read_named(given: &Value, purpose: Purpose, find: Find<'_>) -> Result<Res
     }
 }
 
-/// Reads a graph that is to be kept: its inputs are given where it is used, and what only a submission has is refused.
+/// Reads a graph that is to be stored. Its inputs come from the place of use, and the fields of a
+/// submission are rejected.
 pub fn read_to_keep(value: Value) -> Result<TaskGraph, Problems> {
     let mut problems = Problems::default();
     for field in OF_A_SUBMISSION {
@@ -327,7 +333,7 @@ pub fn read_to_keep(value: Value) -> Result<TaskGraph, Problems> {
 }
 
 impl TaskGraph {
-    /// The inputs that it requires, and does not have itself.
+    /// Returns the required inputs for which the graph has no value.
     pub fn needed_inputs(&self) -> Vec<String> {
         let schema = self.input_schema.as_ref().map(Json::value);
         let required = schema.and_then(|schema| schema.get("required")?.as_array()).into_iter().flatten();
@@ -336,7 +342,8 @@ impl TaskGraph {
         required.filter_map(Value::as_str).filter(|name| !is_given(name)).map(str::to_owned).collect()
     }
 
-    /// The graphs that its steps use by name, each once, without those that these use.
+    /// Returns the graphs that its steps use by name, each once, without those that these graphs
+    /// use.
     pub fn used_names(&self) -> Vec<String> {
         let mut found = BTreeSet::new();
         let mut open: Vec<&StepDef> = self.steps.iter().collect();
@@ -353,12 +360,13 @@ impl TaskGraph {
 }
 
 impl Plan {
-    /// Whether it has graphs that were used by name.
+    /// Returns true if it has graphs that were used by name.
     pub fn uses_names(&self) -> bool {
         self.groups().iter().any(|group| group.used.as_ref().is_some_and(|used| used.name.is_some()))
     }
 
-    /// Whether the same was asked for: a name without a version is the same, whatever it meant at the time.
+    /// Returns true if the requests are equal. A name without a version equals the same name, even
+    /// if the latest version has changed in between.
     pub fn asks_the_same(&self, other: &Plan) -> bool {
         self == other
             || (self.uses_names()
@@ -366,7 +374,7 @@ impl Plan {
                 && asked(self.definition()) == asked(other.definition()))
     }
 
-    /// Of the graphs that say which version they are, those that this plan does not have.
+    /// Returns a problem for each unverified graph that this plan does not have.
     pub fn missing(&self, unverified: &[UnverifiedGraph]) -> Problems {
         let mut problems = Problems::default();
         let mut have = Vec::new();

@@ -1,4 +1,4 @@
-//! A JSON Schema that a result must fit.
+//! A JSON Schema that a result must match.
 
 use std::{fmt, sync::Arc};
 
@@ -6,11 +6,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{json::Json, json_schema::JsonSchema};
 
-/// A JSON Schema that a result must fit, compiled once.
+/// A JSON Schema that a result must match, compiled once.
 #[derive(Clone)]
 pub struct OutputSchema {
     schema: Json,
-    /// Or why it can't be compiled: a message is decoded first, and checked then.
+    /// The compiled schema, or the reason why it does not compile. Decoding a message never fails
+    /// for that reason; `usable` is called afterwards.
     compiled: Result<Arc<JsonSchema>, Arc<str>>,
 }
 
@@ -20,7 +21,8 @@ impl OutputSchema {
         Ok(OutputSchema { schema: schema.clone(), compiled: Ok(Arc::new(compiled)) })
     }
 
-    /// A schema as a message has it. If it does not compile, `usable` returns the reason, and no value fits it.
+    /// Reads the schema of a message. If it does not compile, `usable` returns the reason, and all
+    /// values fail the check.
     fn decoded(schema: &Json) -> Self {
         Self::compile(schema)
             .unwrap_or_else(|why| OutputSchema { schema: schema.clone(), compiled: Err(why.into()) })
@@ -30,17 +32,17 @@ impl OutputSchema {
         &self.schema
     }
 
-    /// An error: the reason why it does not compile.
+    /// Returns the reason why it does not compile as an error.
     pub fn usable(&self) -> Result<(), String> {
         self.compiled.as_ref().map(drop).map_err(ToString::to_string)
     }
 
-    /// What is compiled, or why no value fits.
+    /// Returns the compiled schema, or the message for all values if there is none.
     pub(super) fn compiled(&self) -> Result<&JsonSchema, String> {
         self.compiled.as_deref().map_err(|why| format!("its schema can't be used: {why}"))
     }
 
-    /// At most so many errors of `value`, each with its path: empty, or beginning with `/`.
+    /// Returns at most `most` errors of `value`, each with its path: empty, or beginning with `/`.
     pub fn mistakes(&self, value: &Json, most: usize) -> Vec<(String, String)> {
         match self.compiled() {
             Ok(compiled) => compiled.mistakes(value.value(), most),
@@ -48,7 +50,7 @@ impl OutputSchema {
         }
     }
 
-    /// The first few errors of `value`.
+    /// Checks `value`, and returns its first few errors in one text.
     pub fn check(&self, value: &Json) -> Result<(), String> {
         let errors: Vec<String> = self.mistakes(value, 3).into_iter().map(|(_, error)| error).collect();
         if errors.is_empty() { Ok(()) } else { Err(errors.join("; ")) }

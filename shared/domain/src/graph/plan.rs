@@ -1,5 +1,6 @@
-//! A compiled task graph: groups of steps with their dependencies resolved. It is made once from a
-//! definition and never changes. It is stored as that definition and compiled again when read.
+//! A compiled task graph: groups of steps with their dependencies resolved. It is compiled once
+//! from a definition and never changes. It is stored as that definition and compiled again when it
+//! is read.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,11 +27,11 @@ pub type StepIndex = u32;
 /// A validated graph. Group 0 is the graph itself; nested groups follow.
 #[derive(Clone)]
 pub struct Plan {
-    /// The definition, as compact JSON: what is stored, compared and sent.
+    /// The definition as compact JSON. This form is stored, compared and sent.
     pub(super) source: Arc<str>,
     pub(super) groups: Vec<Group>,
     pub(super) step_count: u32,
-    /// It is a condition of the submission, and no part of what is stored, compared and sent.
+    /// A condition of the submission. It is not part of the form that is stored, compared and sent.
     pub(super) must_fit: bool,
     pub(super) input_schema: Option<OutputSchema>,
     pub(super) name: Option<StepId>,
@@ -43,23 +44,24 @@ pub struct Group {
     pub race: bool,
     pub aggregate: Option<Aggregate>,
     pub steps: Vec<Step>,
-    /// The step that is this group; none for the graph itself.
+    /// The step that is this group; `None` for the graph itself.
     pub owner: Option<(GroupIndex, StepIndex)>,
-    /// If every run of it has keys of its own, as an item of `for_each` has: those keys. Others are those around it.
+    /// The keys of the group's own, if every run of it has its own values, such as an item of
+    /// `for_each`. All other keys belong to the graph around it.
     pub own_keys: Option<BTreeSet<ContextKey>>,
-    /// If it is a whole graph that is run as a step.
+    /// Set for a whole graph that runs as a step.
     pub used: Option<Box<UsedGraph>>,
-    /// What its result is, if it says so.
+    /// The keys of the result, if the definition sets them.
     pub output: Option<OutputDef>,
 }
 
-/// A whole graph that is run as a step: what it is given, and what only a graph has.
+/// A whole graph that runs as a step: its inputs, and the fields that only a graph has.
 #[derive(Debug, Clone)]
 pub struct UsedGraph {
-    /// What it is kept as, if it was used by name: `facts@2` (G18).
+    /// The stored name and version, if it was used by name: `facts@2` (G18).
     pub name: Option<Text>,
     pub with: BTreeMap<ContextKey, WithDef>,
-    /// The inputs that it has itself; those of `with` come before them.
+    /// The graph's own inputs. Inputs of `with` take precedence.
     pub inputs: BTreeMap<ContextKey, Json>,
     pub input_schema: Option<OutputSchema>,
     pub output_schema: Option<OutputSchema>,
@@ -71,20 +73,21 @@ pub struct UsedGraph {
 #[derive(Debug, Clone)]
 pub struct Step {
     pub id: StepId,
-    /// Its id, with those of the steps around it that use graphs: no other step of the plan has it.
+    /// The step's id, after the ids of the steps around it that use graphs. It is unique in the
+    /// plan.
     pub path: StepPath,
     pub body: Body,
     pub inputs: Vec<Input>,
     pub output_to: Option<ContextKey>,
     pub required: bool,
-    /// Siblings that must have ended before this one is decided.
+    /// Siblings that must have ended before this step is decided.
     pub waits_for: Vec<StepIndex>,
-    /// Siblings that wait for this one.
+    /// Siblings that wait for this step.
     pub dependents: Vec<StepIndex>,
-    /// Steps that must have succeeded: this many groups up, that step.
+    /// Steps that must have succeeded: the number of groups to go up, and the step there.
     pub requires: Vec<(u32, StepIndex)>,
     pub when: Option<Condition>,
-    /// The values that its `when` reads.
+    /// The values that `when` reads.
     pub when_reads: Vec<Input>,
     pub for_each: Option<ForEach>,
     pub repeat: Option<Repeat>,
@@ -97,17 +100,17 @@ pub struct Step {
     pub timeout_ms: Option<u64>,
     pub retries: Option<u32>,
     pub tools: Option<Arc<BTreeSet<ToolName>>>,
-    /// None: those of the group around it.
+    /// `None`: the secrets of the group around it.
     pub secrets: Option<Secrets>,
     pub model: Option<ModelName>,
     pub on_budget: Option<Vec<Rung>>,
     pub hitl: Option<Hitl>,
 }
 
-/// A step of a plan: its group, and its place there.
+/// The place of a step in a plan: its group, and its index there.
 pub type Place = (GroupIndex, StepIndex);
 
-/// What a definition names an agent for.
+/// The role for which a definition names an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Naming {
     Synthesis(GroupIndex),
@@ -123,7 +126,7 @@ pub enum Body {
         goal: Text,
     },
     Group(GroupIndex),
-    /// A human decides whether the graph goes on.
+    /// A human decides if the graph continues.
     Approve(Box<Approve>),
 }
 
@@ -133,7 +136,7 @@ pub struct Approve {
     pub form: Form,
 }
 
-/// A key that a step reads, and where its value comes from.
+/// A key that a step reads, and the source of its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Input {
     pub key: ContextKey,
@@ -144,11 +147,12 @@ pub struct Input {
 pub enum Source {
     /// A sibling writes it, and must have succeeded in this run of the group.
     Sibling(StepIndex),
-    /// The context of a sibling wrote it under its own id, and must have succeeded in this run of the group.
+    /// The context of a sibling wrote it under its own id, and must have succeeded in this run of
+    /// the group.
     UnderSibling(StepIndex),
-    /// It is in the store before this group starts, or never.
+    /// The value is in the store before this group starts, or never.
     Outside,
-    /// The previous round of an enclosing loop wrote it; null in the first.
+    /// The previous round of an enclosing loop wrote it; null in the first round.
     PreviousRound,
 }
 
@@ -156,7 +160,8 @@ pub enum Source {
 pub struct ForEach {
     pub key: ContextKey,
     pub max_parallel: Option<u32>,
-    /// `input_from` names the list too: every item gets it besides its element (W8).
+    /// True if `input_from` names the list too. Then every item gets the list besides its element
+    /// (W8).
     pub shows_list: bool,
 }
 
@@ -172,7 +177,7 @@ pub struct Fallback {
     pub goal: Text,
 }
 
-/// What undoes a run of a step that succeeded (G14).
+/// The agent and terms that undo a successful run of a step (G14).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Undo {
     pub agent_id: AgentId,
@@ -183,7 +188,7 @@ pub struct Undo {
     pub retries: Option<u32>,
 }
 
-/// How a group's findings are gathered and who synthesises them.
+/// The agent that synthesises a group's findings, and its task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Aggregate {
     pub agent_id: AgentId,
@@ -196,7 +201,7 @@ impl Plan {
         &self.groups[index as usize]
     }
 
-    /// The name that its author gave it.
+    /// Returns the name that the author gave the graph.
     pub fn name(&self) -> Option<&StepId> {
         self.name.as_ref()
     }
@@ -205,17 +210,18 @@ impl Plan {
         &self.groups
     }
 
-    /// The number of steps in all groups: the graph runs at least as many contexts.
+    /// Returns the number of steps in all groups. The graph runs at least as many contexts.
     pub fn step_count(&self) -> u32 {
         self.step_count
     }
 
-    /// Whether it is to be refused unless its worst case fits (G11).
+    /// Returns true if the graph is rejected unless its worst case fits (G11).
     pub fn must_fit(&self) -> bool {
         self.must_fit
     }
 
-    /// The keys written within a group that none of its steps reads from the previous round.
+    /// Returns the keys that steps within a group write, except those that one of them reads from
+    /// the previous round.
     pub fn written_and_not_read_back(&self, group: GroupIndex) -> Vec<&ContextKey> {
         let steps: Vec<&Step> = self.steps_with_keys_of(group);
         let read_back = |key: &ContextKey| {
@@ -225,7 +231,8 @@ impl Plan {
         steps.iter().filter_map(|step| step.output_to.as_ref()).filter(|key| !read_back(key)).collect()
     }
 
-    /// The steps of a group and of the groups in it that have its keys: not those of a graph that is run as a step.
+    /// Returns the steps of a group and of its inner groups that share its keys. The steps of a
+    /// graph that runs as a step have keys of their own.
     pub fn steps_with_keys_of(&self, group: GroupIndex) -> Vec<&Step> {
         if self.group(group).used.is_some() {
             return Vec::new();
@@ -233,7 +240,7 @@ impl Plan {
         self.steps_where(group, |inner| inner.used.is_none())
     }
 
-    /// The steps of a group and of the groups in it.
+    /// Returns the steps of a group and of its inner groups.
     pub fn steps_within(&self, group: GroupIndex) -> Vec<&Step> {
         self.steps_where(group, |_| true)
     }
@@ -254,7 +261,7 @@ impl Plan {
         found
     }
 
-    /// The contexts that one run of a step starts at least.
+    /// Returns the least number of contexts that one run of a step starts.
     pub fn contexts_of(&self, step: &Step) -> usize {
         match step.body {
             Body::Agent { .. } | Body::Approve(_) => 1,
@@ -262,12 +269,12 @@ impl Plan {
         }
     }
 
-    /// The definition it was compiled from.
+    /// Returns the definition that it was compiled from.
     pub fn definition(&self) -> TaskGraph {
         serde_json::from_str(&self.source).expect("it was written from a definition")
     }
 
-    /// Every step with its place.
+    /// Returns every step with its place.
     pub fn places(&self) -> impl Iterator<Item = (Place, &Step)> {
         let groups = (0u32..).zip(&self.groups);
         groups.flat_map(|(number, group)| {
@@ -275,7 +282,7 @@ impl Plan {
         })
     }
 
-    /// Every agent the graph names, and where.
+    /// Returns every agent that the graph names, with its role.
     pub fn agents(&self) -> impl Iterator<Item = (&AgentId, Naming)> {
         let groups = (0u32..).zip(&self.groups);
         let synthesis = groups.filter_map(|(number, group)| {
@@ -293,12 +300,12 @@ impl Plan {
         synthesis.chain(steps)
     }
 
-    /// Every `undo`, with the place of its step.
+    /// Returns every `undo`, with the place of its step.
     pub fn undos(&self) -> impl Iterator<Item = (Place, &Undo)> {
         self.places().filter_map(|(place, step)| Some((place, step.undo.as_ref()?)))
     }
 
-    /// Where the definition has a step: `steps[2].graph.steps[0]`.
+    /// Returns the path of a step in the definition: `steps[2].graph.steps[0]`.
     pub fn path_of(&self, (group, step): Place) -> String {
         let within = self.path_of_group(group);
         let dot = if within.is_empty() { "" } else { "." };
@@ -314,7 +321,7 @@ impl Plan {
         }
     }
 
-    /// Where the definition names an agent.
+    /// Returns the path at which the definition names an agent.
     pub fn path_of_agent(&self, naming: Naming) -> String {
         match naming {
             Naming::Synthesis(group) => match self.path_of_group(group).as_str() {
@@ -327,7 +334,8 @@ impl Plan {
         }
     }
 
-    /// Whether a group, or one around it, has a ceiling of tokens; that of the whole graph is not asked.
+    /// Returns true if a group, or a group around it, has a ceiling of tokens. The ceiling of the
+    /// whole graph is not included.
     pub fn bounds_tokens(&self, mut group: GroupIndex) -> bool {
         while let Some((outer, step)) = self.group(group).owner {
             if self.group(outer).steps[step as usize].max_tokens.is_some() {
@@ -338,7 +346,7 @@ impl Plan {
         false
     }
 
-    /// The tools that steps name, with the place of the step.
+    /// Returns the tools that steps name, with the place of the step.
     pub fn tools(&self) -> impl Iterator<Item = (Place, &BTreeSet<ToolName>)> {
         self.places().filter_map(|(place, step)| Some((place, step.tools.as_deref()?)))
     }

@@ -1,5 +1,5 @@
-//! Reading a task graph: a definition is parsed and compiled, or all its problems come back at once, those
-//! of its shape and those of its meaning together.
+//! Reads a task graph: parses and compiles a definition, or returns all problems of its shape and
+//! of its meaning together.
 
 use serde_json::Value;
 
@@ -10,9 +10,9 @@ use crate::{
     problem::Problems,
 };
 
-/// The fields that say what a step is, besides its agent.
+/// The fields that replace a step's agent.
 const BODIES: [&str; 3] = ["approve", "graph", "steps"];
-/// The most parts that are left out to find the mistakes in the rest.
+/// The most parts that are removed to find the mistakes in the rest.
 const MAX_REMOVED: usize = 200;
 
 /// Reads and compiles a definition.
@@ -20,13 +20,13 @@ pub fn read(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> 
     read_with(text, format, |definition| definition, Plan::compile)
 }
 
-/// As `read`, for a definition whose `inputs` are given later.
+/// The same as `read`, for a definition whose `inputs` come later.
 pub fn read_without_inputs(text: &[u8], format: Format) -> Result<(TaskGraph, Plan), Problems> {
     read_with(text, format, |definition| definition, Plan::compile_without_inputs)
 }
 
-/// Reads and compiles the graph of an agent. What its steps read of the keys that the agent was given is added to the
-/// graph's `input_from`.
+/// Reads and compiles the graph of an agent. Keys that its steps read, and that the agent was
+/// given, are added to the graph's `input_from`.
 pub fn read_within(
     text: &[u8],
     format: Format,
@@ -41,7 +41,8 @@ pub fn read_within(
     not_named(&plan, "").map(|()| (definition, plan))
 }
 
-/// The graph of an agent says of no graph that it is kept under a name: nobody compares it with what is kept.
+/// Rejects an agent's graph that claims to be a graph stored under a name, because that claim is
+/// never checked.
 pub fn not_named(plan: &Plan, path: &str) -> Result<(), Problems> {
     if !plan.uses_names() {
         return Ok(());
@@ -59,12 +60,12 @@ fn read_with(
     read_value_with(decode::parse(text, format)?, complete, compile)
 }
 
-/// Compiles a definition that is parsed already.
+/// Compiles a parsed definition.
 pub(super) fn read_value(value: Value) -> Result<(TaskGraph, Plan), Problems> {
     read_value_with(value, |definition| definition, Plan::compile)
 }
 
-/// As `read_value`, for a definition whose `inputs` are given later.
+/// The same as `read_value`, for a definition whose `inputs` come later.
 pub(super) fn read_value_without_inputs(value: Value) -> Result<(TaskGraph, Plan), Problems> {
     read_value_with(value, |definition| definition, Plan::compile_without_inputs)
 }
@@ -80,7 +81,7 @@ fn read_value_with(
     }
 }
 
-/// The problems of shape, and the problems of meaning in the rest of the definition.
+/// Returns the problems of shape, and the problems of meaning in the rest of the definition.
 fn with_sense(
     mut value: Value,
     mut problems: Problems,
@@ -96,7 +97,7 @@ fn with_sense(
         removed = wrong.len();
         match decode::value::<TaskGraph>(&value) {
             Ok(rest) => break compile(&complete(rest)).err(),
-            // What is removed may be needed: then what is around it is removed too.
+            // A removed part may be required. Then the part around it is removed too.
             Err(needed) => {
                 let paths = needed.iter().map(|problem| &problem.path);
                 let new: Vec<String> = paths.filter(|path| !wrong.contains(path)).cloned().collect();
@@ -107,7 +108,8 @@ fn with_sense(
             break None;
         }
     };
-    // A removed part would also be reported as missing: the same problem twice. Without its body a step would need an agent.
+    // A removed part would be reported a second time, as missing. A step whose body was removed
+    // would be reported to need an agent.
     let follows = |path: &str| {
         let step = path.strip_suffix(".agent_id").or_else(|| path.strip_suffix(".task_description"));
         step.is_some_and(|step| BODIES.iter().any(|body| wrong.contains(&format!("{step}.{body}"))))
@@ -122,14 +124,14 @@ fn with_sense(
     problems
 }
 
-/// Removes the value at a path like `steps[2].when`.
+/// Removes the value at a path such as `steps[2].when`.
 fn remove(value: &mut Value, path: &str) {
     let (parent, last) = match path.rsplit_once('.') {
         Some((parent, last)) => (parent, last),
         None => ("", path),
     };
     let Some(Value::Object(fields)) = at(value, parent) else { return };
-    // An element is removed together with its whole list: otherwise the indices of the others would shift.
+    // Removing one element would shift the indices of the others, so the whole list is removed.
     let name = last.split('[').next().unwrap_or(last);
     if name != "steps" {
         fields.remove(name);

@@ -1,16 +1,16 @@
-//! What `use` on a step names: a file, or a graph that a cluster keeps (G18).
+//! The target of `use` on a step: a file, or a graph that a cluster stores (G18).
 
 use crate::id::GraphName;
 
-/// How a file ends.
+/// The endings of file names.
 const FILE_ENDINGS: [&str; 4] = [".yaml", ".yml", ".json", ".toml"];
 
-/// What `use` names.
+/// The target of `use`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reference {
-    /// It has a `/`, or ends as a file does.
+    /// A text with a `/`, or with the ending of a file name.
     File,
-    /// A graph that a cluster keeps; without a version, the latest.
+    /// A graph that a cluster stores. Without a version, the latest.
     Kept(GraphName, Option<u64>),
     Neither,
 }
@@ -24,7 +24,7 @@ impl Reference {
             Some((name, version)) => (name, Some(version)),
             None => (text, None),
         };
-        // One way to write a number: `2`, not `02`.
+        // A number has one notation: `2`, not `02`.
         let number = |text: &str| text.parse().ok().filter(|n: &u64| *n > 0 && n.to_string() == text);
         match (GraphName::new(name), version.map(number)) {
             (Ok(name), None) => Reference::Kept(name, None),
@@ -34,7 +34,7 @@ impl Reference {
     }
 }
 
-/// What to say of a text that names nothing.
+/// Returns the message and hint for a text that is neither.
 pub(super) fn neither(text: &str) -> (String, String) {
     let message = format!("{text:?} is neither a file nor the name of a graph");
     let hint = "a file has a `/` or ends in .yaml, .yml, .json or .toml; a graph that a cluster keeps is named as `facts`, \

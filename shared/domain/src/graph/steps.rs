@@ -1,5 +1,5 @@
-//! The first pass over a definition: each step by itself. Gives every step its id and place, and collects
-//! problems. The dependencies between steps are the second pass, `link`.
+//! The first pass over a definition: each step by itself. It gives every step its id and place, and
+//! collects problems. The second pass, `link`, adds the dependencies between steps.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -23,7 +23,7 @@ use crate::{
     terms::{Hitl, Text},
 };
 
-/// The most steps a definition may have; a deployment's `max_contexts` is usually lower.
+/// The most steps of a definition. A deployment's `max_contexts` is usually lower.
 const MAX_STEPS: usize = 50_000;
 
 /// The result of the first pass, for the second.
@@ -31,7 +31,7 @@ pub(super) struct Reading<'a> {
     pub(super) groups: Vec<Group>,
     /// For each group, the definitions of its steps.
     pub(super) drafts: Vec<Vec<Draft<'a>>>,
-    /// The keys that each graph is given: the graph itself, and those that steps use, by their groups.
+    /// The input keys of the graph and of each graph that a step uses, by the graph's group.
     pub(super) given: BTreeMap<GroupIndex, BTreeSet<ContextKey>>,
     pub(super) problems: Problems,
 }
@@ -41,13 +41,13 @@ pub(super) struct Draft<'a> {
     pub(super) path: String,
 }
 
-/// The fields that a graph and a group have in common.
+/// The common fields of a graph and a group.
 pub(super) struct GroupTerms<'a> {
     pub(super) steps: &'a [StepDef],
     pub(super) group: Group,
     pub(super) path: String,
     pub(super) nesting: usize,
-    /// What its steps may use (S8).
+    /// The secrets that its steps may use (S8).
     pub(super) secrets: &'a Secrets,
 }
 
@@ -76,13 +76,13 @@ pub(super) fn read(graph: &TaskGraph) -> Reading<'_> {
     reader.done()
 }
 
-/// All steps, groups included. Recursion is limited: the parser limits nesting.
+/// Counts all steps, groups included. The recursion is bounded, because the parser limits nesting.
 fn count(steps: &[StepDef]) -> usize {
     let inner = |step: &StepDef| step.graph.as_ref().map_or(0, |graph| count(&graph.steps));
     steps.iter().map(|step| 1 + count(&step.steps) + inner(step)).sum()
 }
 
-/// What a step has from the group around it.
+/// The settings that a step gets from the group around it.
 #[derive(Clone, Copy)]
 pub(super) struct StepSurroundings<'a> {
     policy: Policy,
@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
         Reading { groups, drafts, given, problems }
     }
 
-    /// How a graph runs: the whole, or one that is run as a step.
+    /// Reads the terms of a graph: of the whole graph, or of one that runs as a step.
     pub(super) fn terms(&mut self, graph: &TaskGraph, path: &str) -> Group {
         let ceilings = Ceilings {
             max_cost_usd: graph.max_cost_usd,
@@ -186,13 +186,13 @@ impl<'a> Reader<'a> {
         } else if let Some(approve) = &def.approve {
             approve::body(def, approve, path, &mut self.problems)
         } else if def.uses.is_some() {
-            // What is wrong with it is said of `use`.
+            // The mistakes of `use` are reported separately.
             Body::Agent { agent_id: AgentId::default_agent(), goal: Text::new("-").expect("a valid literal") }
         } else {
             self.agent_body(def, path)
         };
         Step {
-            // Missing ids are made when all given ones are known.
+            // Ids of unnamed steps are generated once all given ids are known.
             id: unnamed(),
             path: (&unnamed()).into(),
             fallback: def.fallback.as_ref().and_then(|fallback| self.fallback(fallback, def, path)),
@@ -215,7 +215,7 @@ impl<'a> Reader<'a> {
             timeout_ms: shorter(def.timeout_ms, graph.and_then(|graph| graph.timeout_ms)),
             retries: def.retries,
             tools: def.tools.clone().map(Arc::new),
-            // A graph has the secrets that it names, and no others.
+            // A graph has only the secrets that it names.
             secrets: graph.map(|graph| graph.secrets.clone()).or_else(|| def.secrets.clone()),
             model: def.model.clone(),
             on_budget: def.on_budget.clone(),
@@ -223,7 +223,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// S8: a step has at most the secrets around it.
+    /// S8: a step may only use secrets of the group or graph around it.
     fn check_secrets(&mut self, def: &StepDef, path: &str, around: &Secrets) {
         if let Some(graph) = &def.graph {
             let outside = graph.secrets.outside(def.secrets.as_ref().unwrap_or(around));
@@ -329,7 +329,7 @@ impl<'a> Reader<'a> {
         }))
     }
 
-    /// What a graph says that its result is. Where an agent or a race makes the result, there is nothing to say.
+    /// Reads `output` of a graph. It is rejected if an agent or a race makes the result.
     fn output(&mut self, graph: &TaskGraph, path: &str) -> Option<OutputDef> {
         let output = graph.output.clone()?;
         let made = match (&graph.aggregate, graph.race) {
@@ -346,7 +346,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// `asked` is set if `aggregate` is; it holds the timeout.
+    /// Reads the terms of `aggregate`. `asked` is `None` without `aggregate`; the inner option is
+    /// its timeout.
     fn aggregate(
         &mut self,
         asked: Option<Option<u64>>,
@@ -431,7 +432,7 @@ impl<'a> Reader<'a> {
         schema(def.output_schema.as_ref(), &join(path, "output_schema"), &mut self.problems)
     }
 
-    /// G7: a graph that asks no human can't have a step that does nothing else.
+    /// G7: a graph that must not ask humans can't have an `approve` step.
     fn check_humans(&mut self, hitl: Option<Hitl>) {
         if hitl == Some(Hitl::Fail) {
             self.no_human("", "hitl");
@@ -452,7 +453,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Given ids must be unique in their graph; missing ones are made from the agent's name: `researcher-2`.
+    /// Checks that given ids are unique in their graph, and generates missing ones from the agent's
+    /// name: `researcher-2`.
     fn name_steps(&mut self) {
         let tops = tops(&self.groups);
         let mut graphs: BTreeMap<GroupIndex, Vec<usize>> = BTreeMap::new();
@@ -460,7 +462,7 @@ impl<'a> Reader<'a> {
         for groups in graphs.into_values() {
             self.name_steps_in(&groups);
         }
-        // A graph that is run as a step follows the step.
+        // The path of a step in a used graph begins with the path of the step that uses it.
         let mut around: Vec<Option<StepPath>> = Vec::new();
         for group in 0..self.groups.len() {
             let owner = self.groups[group].owner;
@@ -475,7 +477,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Names the steps of one graph, which has these groups.
+    /// Names the steps of one graph, whose groups these are.
     fn name_steps_in(&mut self, groups: &[usize]) {
         let drafts = || groups.iter().flat_map(|group| &self.drafts[*group]);
         let mut taken: HashMap<StepId, &str> = HashMap::new();
@@ -515,7 +517,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What a step without an id is named after.
+/// Returns the base of a generated id.
 fn base_name(def: &StepDef) -> String {
     match (&def.graph, &def.agent_id) {
         (Some(graph), _) => graph.name.as_ref().map_or("graph".into(), ToString::to_string),
@@ -525,13 +527,13 @@ fn base_name(def: &StepDef) -> String {
     }
 }
 
-/// A step has its id when all given ones are known.
+/// Stands for an id until all given ids are known.
 fn unnamed() -> StepId {
     StepId::new("unnamed").expect("a valid literal")
 }
 
-/// The group of the graph that each group is in: one that is run as a step, or the graph itself. A group comes behind the one
-/// around it.
+/// Returns for each group the top group of its graph: the whole graph's, or that of a graph that
+/// runs as a step. A group comes after the group around it.
 pub(super) fn tops(groups: &[Group]) -> Vec<GroupIndex> {
     let mut tops: Vec<GroupIndex> = Vec::new();
     for (group, number) in groups.iter().zip(0u32..) {
@@ -547,17 +549,17 @@ fn least<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
 }
 
-/// The shorter of two timeouts; zero is none.
+/// Returns the shorter of two timeouts. Zero means no timeout.
 fn shorter(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     least(one.filter(|ms| *ms > 0), other.filter(|ms| *ms > 0)).or(one).or(other)
 }
 
-/// Whoever does not want a human asked has it so.
+/// Combines two settings: `fail` wins, because either side may rule out asking a human.
 fn narrower(one: Option<Hitl>, other: Option<Hitl>) -> Option<Hitl> {
     if other == Some(Hitl::Fail) { other } else { one.or(other) }
 }
 
-/// Compiles a JSON Schema in a definition. The reason why one is refused is added to `problems`.
+/// Compiles a JSON Schema of a definition, or adds the reason for its rejection to `problems`.
 pub(super) fn schema(given: Option<&Json>, path: &str, problems: &mut Problems) -> Option<OutputSchema> {
     OutputSchema::compile(given?).map_err(|message| problems.add(path, message, None)).ok()
 }
@@ -566,7 +568,7 @@ fn item_keys() -> BTreeSet<ContextKey> {
     ITEM_KEYS.map(|key| ContextKey::new(key).expect("a valid literal")).into()
 }
 
-/// `base-number`, shortened so that it stays a valid id.
+/// Returns `base-number`, with the base shortened so that the id stays valid.
 fn numbered(base: &str, number: u32) -> String {
     let suffix = format!("-{number}");
     let kept = base.len().min(64 - suffix.len());

@@ -1,4 +1,4 @@
-//! `undo`: the agent that undoes a step which succeeded, if its graph does not (G14).
+//! `undo`: the agent that undoes a successful step if its graph does not succeed (G14).
 
 use super::{
     definition::{StepDef, UndoDef},
@@ -11,10 +11,11 @@ use crate::{
     wording,
 };
 
-/// The input of an undo that holds the result of what it undoes.
+/// The input of an undo with the result of the step that it undoes.
 pub const UNDO_RESULT: &str = "result";
 
-/// Reads `undo` of the step at `path`. Groups and `approve` steps have none; their own checks say so.
+/// Reads `undo` of the step at `path`. Groups and `approve` steps can't have one; their own checks
+/// report it.
 pub(super) fn read(def: &StepDef, path: &str, problems: &mut Problems) -> Option<Undo> {
     let undo = def.undo.as_ref()?;
     if !def.steps.is_empty() || def.approve.is_some() {
@@ -47,7 +48,7 @@ pub(super) fn read(def: &StepDef, path: &str, problems: &mut Problems) -> Option
     })
 }
 
-/// The task of an `undo` that names an agent only.
+/// Makes the task of an `undo` that names only an agent.
 fn goal(def: &StepDef) -> Text {
     let done = def.task_description.as_ref().map_or("", Text::as_str);
     let goal = wording::cut(format!("Undo this task, which was done: {done}"), MAX_TEXT_BYTES - "…".len());

@@ -1,5 +1,5 @@
-//! A whole graph that is run as a step: what it is given, and that it fits there. It compiles into a group with keys of its
-//! own; its steps are named as in a graph alone.
+//! A whole graph that runs as a step: reads its inputs and checks that it may run there. It
+//! compiles into a group with its own keys. Its steps have the same names as in the graph alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,8 @@ use crate::{
 };
 
 impl<'a> Reader<'a> {
-    /// `use` is for the command line and for a cluster, who put the graph there; `with` is for a graph.
+    /// Checks `use`, `latest` and `with`. The command line or a cluster has already replaced `use`
+    /// by a graph; `with` needs a graph.
     pub(super) fn check_use(&mut self, def: &StepDef, path: &str) {
         let reference = def.uses.as_ref().map(|uses| (uses, Reference::new(uses.as_str())));
         match (reference, &def.graph) {
@@ -128,7 +129,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What is known of its inputs before it runs: their names, and those that are values.
+    /// Checks the inputs as far as they are known before the run: their names, and those that are
+    /// values.
     fn check_with(&mut self, used: &UsedGraph, known: &BTreeSet<ContextKey>, path: &str) {
         let at = join(path, "with");
         let types = used.input_schema.as_ref().and_then(|schema| schema.schema().value().get("properties"));
@@ -152,7 +154,7 @@ impl<'a> Reader<'a> {
             return;
         };
         for found in inputs::findings(schema, &values, &read) {
-            // Of the object as a whole nothing is known while some of it is.
+            // A problem of the whole object is only certain once all inputs are known.
             let whole = found.path.is_empty() && found.missing.is_none();
             if whole && !read.is_empty() {
                 continue;
@@ -166,7 +168,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// What only a submission has.
+/// The fields that only a submission may have.
 pub(super) const OF_A_SUBMISSION: [&str; 7] =
     ["trace_id", "child_id", "thread_id", "labels", "reply_to", "must_fit", "input_from"];
 
@@ -190,13 +192,13 @@ fn check_graph_fields(graph: &TaskGraph, at: &str, problems: &mut Problems) {
     }
 }
 
-/// Whether a key can't be stored behind the id of a context.
+/// Returns true if a key can't be stored after the id of a context.
 pub(super) fn is_too_long(key: &ContextKey) -> bool {
     ContextKey::new(&format!("{}.{key}", "x".repeat(64))).is_err()
 }
 
 impl UsedGraph {
-    /// Everything that is wrong with the inputs that it is about to run with.
+    /// Returns the problems of the inputs of a run.
     pub fn check_inputs(&self, inputs: &BTreeMap<ContextKey, Json>) -> Problems {
         let mut problems = Problems::default();
         if let Some(schema) = &self.input_schema {
@@ -205,7 +207,7 @@ impl UsedGraph {
         problems
     }
 
-    /// The schema that its result must fit.
+    /// Returns the schema that the result must match.
     pub fn output_schema(&self) -> Option<&OutputSchema> {
         self.output_schema.as_ref()
     }

@@ -1,24 +1,25 @@
-//! Cron expressions: parsed with all their mistakes at once, each naming its field, and matched against local dates and
-//! times. Knows no time zone.
+//! Parses cron expressions and matches them against local dates and times. All mistakes are
+//! reported at once, each with the name of its field. This module does not know time zones.
 
 use jiff::civil::{Date, DateTime};
 
-/// Years that are searched for the next date: the longest gap is eight years, over a century without a leap day.
+/// The days that are searched for the next date. The longest gap is eight years: it spans a century
+/// without a leap day.
 const SEARCHED_DAYS: u32 = 9 * 366;
 /// The shortest and the longest `@every`.
 const EVERY_MS: std::ops::RangeInclusive<u64> = 1_000..=366 * 86_400_000;
 
-/// When something is to be run.
+/// The times at which a schedule is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cron {
-    /// At fixed distances, counted from 1970 on, whatever the time zone.
+    /// At fixed intervals since 1970-01-01 UTC, in any time zone.
     Every {
         ms: u64,
     },
     Fields(Fields),
 }
 
-/// Which values fit, as bits.
+/// The values that match, as bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fields {
     minutes: u64,
@@ -29,12 +30,12 @@ pub struct Fields {
     weekdays: u64,
 }
 
-/// One of the five fields.
+/// The name and range of one of the five fields.
 struct Field {
     name: &'static str,
     least: u32,
     most: u32,
-    /// The names of its values, from the least one on.
+    /// The names of the values, beginning with the least value.
     names: &'static [&'static str],
 }
 
@@ -47,7 +48,7 @@ const FIELDS: [Field; 5] = [
     Field { name: "hour", least: 0, most: 23, names: &[] },
     Field { name: "day of the month", least: 1, most: 31, names: &[] },
     Field { name: "month", least: 1, most: 12, names: &MONTHS },
-    // 7 is Sunday too.
+    // 0 and 7 both mean Sunday.
     Field { name: "day of the week", least: 0, most: 7, names: &WEEKDAYS },
 ];
 
@@ -61,7 +62,7 @@ const SHORT: [(&str, &str); 7] = [
     ("@annually", "0 0 1 1 *"),
 ];
 
-/// What is wrong with an expression: a message and a hint.
+/// A mistake in an expression: a message and a hint.
 pub(super) type Mistake = (String, Option<String>);
 
 impl Cron {
@@ -111,7 +112,7 @@ impl Cron {
 }
 
 impl Field {
-    /// The values that a field names. Adds what is wrong with it.
+    /// Returns the values that a field names, and adds its mistakes to `mistakes`.
     fn parse(&self, text: &str, mistakes: &mut Vec<Mistake>) -> u64 {
         text.split(',').fold(0, |bits, item| match self.item(item) {
             Ok(found) => bits | found,
@@ -122,14 +123,14 @@ impl Field {
         })
     }
 
-    /// `*`, `5`, `mon`, `1-5`, each with a step, as `*/15` and `9-17/2`.
+    /// Parses `*`, `5`, `mon` or `1-5`, with an optional step as in `*/15` and `9-17/2`.
     fn item(&self, item: &str) -> Result<u64, Mistake> {
         let (range, step) = match item.split_once('/') {
             Some((range, step)) => (range, Some(step)),
             None => (item, None),
         };
         let (from, to) = if range == "*" {
-            // The weekdays without their second Sunday.
+            // The weekdays without the second Sunday, 7.
             (self.least, if self.most == 7 { 6 } else { self.most })
         } else if let Some((from, to)) = range.split_once('-') {
             let (from, to) = (self.value(from)?, self.value(to)?);
@@ -184,7 +185,7 @@ impl Field {
     }
 }
 
-/// A part of an expression in a message.
+/// Cuts a part of an expression for a message.
 fn short(text: &str) -> String {
     crate::wording::cut(text.to_owned(), 40)
 }
@@ -204,7 +205,8 @@ fn every_ms(text: &str) -> Result<u64, String> {
 }
 
 impl Fields {
-    /// Whether every hour fits: then each minute that fits is one, however the clocks are changed.
+    /// Returns true if every hour matches. Then each minute that matches is a tick, even where
+    /// clocks are changed.
     pub(super) fn every_hour(&self) -> bool {
         self.hours == (1 << 24) - 1
     }
@@ -213,7 +215,7 @@ impl Fields {
         self.minutes >> at.minute() & 1 == 1
     }
 
-    /// If both kinds of days are limited, one of them is enough, as in every cron.
+    /// If both kinds of days are restricted, a match of one is enough, as in every cron.
     pub(super) fn date_fits(&self, date: Date) -> bool {
         let day = self.days >> date.day() & 1 == 1;
         let weekday = self.weekdays >> date.weekday().to_sunday_zero_offset() & 1 == 1;
@@ -229,7 +231,7 @@ impl Fields {
         self.weekdays == 0x7f
     }
 
-    /// The first date that fits behind this one.
+    /// Returns the first matching date after this one.
     pub(super) fn next_date(&self, date: Date) -> Option<Date> {
         let mut date = date;
         for _ in 0..SEARCHED_DAYS {
@@ -241,7 +243,7 @@ impl Fields {
         None
     }
 
-    /// The first local time that fits behind the minute of this one.
+    /// Returns the first matching local time after the minute of this one.
     pub(super) fn next_local(&self, after: DateTime) -> Option<DateTime> {
         let found = if self.date_fits(after.date()) {
             let (hour, minute) = (after.hour(), after.minute());
@@ -261,7 +263,7 @@ impl Fields {
         Some((first(self.hours, hour)?, first(self.minutes, 0)?))
     }
 
-    /// Whether none of its months has any of its days.
+    /// Returns true if none of the months has any of the days.
     fn is_never(&self) -> bool {
         const LONGEST: [u32; 12] = [31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
         let has = |(month, days): (usize, &u32)| {
@@ -271,7 +273,7 @@ impl Fields {
     }
 }
 
-/// The first bit from a place on.
+/// Returns the first set bit at or after a place.
 fn first(bits: u64, from: i8) -> Option<i8> {
     let left = bits.checked_shr(u32::from(from.unsigned_abs()))?;
     (left != 0).then(|| from + i8::try_from(left.trailing_zeros()).expect("below 64"))

@@ -1,4 +1,5 @@
-//! What becomes of the ticks of a schedule: each is run once, skipped or missed, for a reason that is kept.
+//! Decides the ticks of a schedule. Each tick is run once, skipped or missed; the last decision is
+//! stored with its reason.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,19 +14,19 @@ use super::{MAX_LIVE, PauseState, Run, State};
 
 /// A tick that is decided later than this was missed.
 const ON_TIME_MS: u64 = 60_000;
-/// How long a run is tried to be submitted at least, also if the next tick is due.
+/// The least time for which submitting a run is tried, even if the next tick is due.
 const TRIED_MS: u64 = 60_000;
-/// The most ticks that are counted at once.
+/// The most ticks that one decision counts.
 const MAX_COUNTED: u64 = 10_000;
-/// The longest reason that is kept.
+/// The longest reason that is stored.
 const MAX_REASON_BYTES: usize = 120;
 
-/// What a definition says about its ticks, without its task.
+/// The rules of a definition for its ticks, without its task.
 #[derive(Debug, Clone)]
 pub struct Rules {
     pub name: ScheduleName,
     pub revision: u64,
-    /// When the definition was made: ticks before are none of its own.
+    /// The creation time of the definition. Earlier ticks are not part of it.
     pub since: Timestamp,
     pub timetable: Timetable,
     pub overlap: Overlap,
@@ -35,11 +36,11 @@ pub struct Rules {
     pub paused: Option<bool>,
     pub until: Option<Timestamp>,
     pub max_runs: Option<u64>,
-    /// The most that one run may cost; none: what the deployment gives to runs that ask for nothing.
+    /// The ceiling of one run. Without one, a run gets the deployment's default.
     pub ceiling_usd: Option<Usd>,
 }
 
-/// What the store has of a run.
+/// The state of a run in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunState {
     Live {
@@ -49,30 +50,30 @@ pub enum RunState {
         cost: Usd,
         at: Timestamp,
     },
-    /// It is not there: it has ended and was removed, or it never began.
+    /// The store has no such run: it ended and was removed, or never began.
     Gone,
 }
 
-/// What came of submitting a run.
+/// The result of submitting a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SubmitOutcome {
     Accepted,
     Refused(String),
-    /// It can't be submitted any more; perhaps it was.
+    /// It can't be submitted any more. An earlier try may have been accepted.
     GivenUp(String),
 }
 
-/// Why a run that somebody asks for is not run.
+/// The reason why a requested run is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotNow {
-    /// Another is being submitted.
+    /// Another run is being submitted.
     Busy,
     Overlap(TraceId),
     Budget(String),
 }
 
 impl Rules {
-    /// The rules of a definition.
+    /// Takes the rules from a definition.
     pub fn new(readable: &ReadySchedule, revision: u64, since: Timestamp) -> Self {
         let schedule = &readable.schedule;
         Rules {
@@ -91,13 +92,15 @@ impl Rules {
         }
     }
 
-    /// Whether it is paused: what was said last, by a definition or by a command.
+    /// Returns true if the schedule is paused, by a definition or by a command. The later of the
+    /// two decides.
     pub fn is_paused(&self, state: &State) -> bool {
         let said = state.paused.filter(|said| said.revision >= self.revision || self.paused.is_none());
         said.map_or(self.paused.unwrap_or(false), |said| said.paused)
     }
 
-    /// Up to where the ticks are decided. A replaced definition does not go back.
+    /// Returns the time up to which ticks are decided. A new revision never decides earlier ticks
+    /// again.
     fn done(&self, state: &State) -> Timestamp {
         if state.revision < self.revision { state.done.max(self.since) } else { state.done }
     }
@@ -106,26 +109,28 @@ impl Rules {
         self.timetable.next(after).filter(|tick| self.until.is_none_or(|until| *tick <= until))
     }
 
-    /// Its next tick behind what is decided; none if it is paused or over.
+    /// Returns the next undecided tick; `None` if the schedule is paused or over.
     pub fn next(&self, state: &State) -> Option<Timestamp> {
         let over = self.max_runs.is_some_and(|most| state.runs >= most);
         if over || self.is_paused(state) { None } else { self.next_behind(self.done(state)) }
     }
 
-    /// The run that its next tick waits for, if that is due.
+    /// Returns the run that the next tick waits for, if that tick is due.
     pub fn waits_for(&self, state: &State, now: Timestamp) -> Option<TraceId> {
         let is_due = self.overlap == Overlap::Queue && self.next(state).is_some_and(|tick| tick <= now);
         state.live.first().filter(|_| is_due).map(|run| run.trace_id)
     }
 }
 
-/// When there may be something to decide or to submit; none: not before something changes.
+/// Returns the earliest time with something to decide or submit; `None` if only a change of the
+/// rules or the state can bring one.
 pub fn looks_at(rules: &Rules, state: &State) -> Option<Timestamp> {
     if state.pending.is_some() { Some(Timestamp::default()) } else { rules.next(state) }
 }
 
-/// What becomes of the first tick that is due: the state to be stored, or none if there is nothing to decide. `found` has
-/// every live run of the state; `ceiling` is what a run may cost that asks for nothing.
+/// Decides the first tick that is due. Returns the state to store, or `None` if there is nothing to
+/// decide. `found` has every live run of the state. `ceiling` is the ceiling of a run whose task
+/// sets none.
 pub fn decide(
     rules: &Rules,
     state: &State,
@@ -141,7 +146,7 @@ pub fn decide(
         if now.millis_since(decided.map_or(pending.at, |last| last.decided_at)) < TRIED_MS {
             return None;
         }
-        // It was tried until now, and may have been accepted: it counts as live.
+        // It was tried until now and may have been accepted, so it is treated as live.
         next.last = Some(record(&pending, now, TickOutcome::GivenUp, "the next tick has come".into()));
         next.live.push(Run { revision: 0, ..pending });
         return Some(next);
@@ -188,8 +193,8 @@ pub fn decide(
     Some(next)
 }
 
-/// One run besides those of the timetable, also of a paused schedule. The same id gives the same run: whoever asks looks
-/// first whether there is one.
+/// Decides a run that a user requests in addition to the timetable; a paused schedule allows it
+/// too. The same id gives the same run, so the caller first checks whether that run exists.
 pub fn ask(
     rules: &Rules,
     state: &State,
@@ -221,7 +226,7 @@ pub fn ask(
     Ok(next)
 }
 
-/// What came of submitting the pending run; none if it is not pending.
+/// Records the result of submitting the pending run. Returns `None` if that run is not pending.
 pub fn submitted(state: &State, trace_id: TraceId, came: &SubmitOutcome, now: Timestamp) -> Option<State> {
     let mut next = state.clone();
     let run = next.pending.take_if(|pending| pending.trace_id == trace_id)?;
@@ -234,15 +239,15 @@ pub fn submitted(state: &State, trace_id: TraceId, came: &SubmitOutcome, now: Ti
     record.reason = record.reason.filter(|reason| !reason.is_empty());
     next.last = Some(record);
     match came {
-        // What was given up may have been accepted all the same.
+        // A run that was given up may have been accepted after all.
         SubmitOutcome::Accepted | SubmitOutcome::GivenUp(_) => next.live.push(Run { revision: 0, ..run }),
-        // It never began: it is none of the runs that there may be.
+        // It never began, so it is not one of the runs that `max_runs` allows.
         SubmitOutcome::Refused(_) => next.runs = next.runs.saturating_sub(1),
     }
     Some(next)
 }
 
-/// Pauses or resumes; none if it is so already. Ticks that came while it was paused are not run.
+/// Pauses or resumes. Returns `None` if nothing would change. Ticks during the pause are not run.
 pub fn pause(rules: &Rules, state: &State, paused: bool, now: Timestamp) -> Option<State> {
     if rules.is_paused(state) == paused {
         return None;
@@ -262,7 +267,8 @@ fn start(next: &mut State, run: Run, now: Timestamp) {
     next.pending = Some(run);
 }
 
-/// Takes out the runs that have ended, and books what they cost on their day. None if one is unknown.
+/// Removes the runs that have ended, and books their cost on their day. Returns `None` if `found`
+/// lacks a run.
 fn settle(next: &mut State, found: &BTreeMap<TraceId, RunState>) -> Option<()> {
     let mut live = Vec::new();
     for run in std::mem::take(&mut next.live) {
@@ -272,7 +278,7 @@ fn settle(next: &mut State, found: &BTreeMap<TraceId, RunState>) -> Option<()> {
                 continue;
             }
             RunState::Ended { cost, .. } => *cost,
-            // What it cost is unknown, and this is the most that it can be.
+            // The cost is unknown, and the ceiling is its upper bound.
             RunState::Gone => run.ceiling_usd,
         };
         if run.day == next.day {
@@ -283,7 +289,7 @@ fn settle(next: &mut State, found: &BTreeMap<TraceId, RunState>) -> Option<()> {
     Some(())
 }
 
-/// A day begins with its first tick, and never ends for one before.
+/// A day begins with its first tick. An earlier tick never ends it.
 fn begin_day(rules: &Rules, next: &mut State, tick: Timestamp) {
     let day = rules.timetable.day(tick);
     if day > next.day {
@@ -291,18 +297,18 @@ fn begin_day(rules: &Rules, next: &mut State, tick: Timestamp) {
     }
 }
 
-/// The live run because of which a tick is skipped.
+/// Returns the live run because of which a tick is skipped.
 fn in_the_way(rules: &Rules, next: &State) -> Option<TraceId> {
     let most = match rules.overlap {
         Overlap::Skip => 1,
-        // Nothing waits here: its tick is not decided before.
+        // Ticks do not wait here: with `Queue`, a tick is only decided once no run is live.
         Overlap::Queue | Overlap::Allow | Overlap::CancelPrevious => MAX_LIVE,
     };
     next.live.get(most - 1).map(|run| run.trace_id)
 }
 
-/// Why a run does not fit what is left of the day's budget: an ended run counts with its cost, a live one with the most that
-/// it may cost.
+/// Returns the reason why a run does not fit into the rest of the day's budget. Ended runs use
+/// their cost of the budget, live runs their ceiling.
 fn too_expensive(rules: &Rules, next: &State, run: &Run) -> Option<String> {
     let budget = rules.budget_per_day_usd?;
     let used = next.used_nanos();
@@ -314,8 +320,9 @@ fn too_expensive(rules: &Rules, next: &State, run: &Run) -> Option<String> {
 }
 
 impl State {
-    /// What is left of it when its schedule is deleted: what the day's budget has paid, or may have to pay, for a schedule that
-    /// is made under the same name on the same day.
+    /// Returns the state to keep when the schedule is deleted. It has the money that the day's
+    /// budget paid or may still pay, so that a schedule with the same name on the same day can't
+    /// spend it again.
     pub fn after_deletion(&self) -> State {
         match self.used_nanos() {
             0 => State::default(),
@@ -323,7 +330,7 @@ impl State {
         }
     }
 
-    /// What the runs of its day have cost, and what those that are live may cost.
+    /// Sums the cost of the day's ended runs and the ceilings of its live and pending ones.
     pub fn used_nanos(&self) -> u64 {
         let of_day = |run: &&Run| run.day == self.day;
         let may_cost =
@@ -332,9 +339,9 @@ impl State {
     }
 }
 
-/// Which ticks up to now are not run any more.
+/// The ticks up to now that are too late to run.
 enum MissedTicks {
-    /// None: this one is next.
+    /// No tick was missed; this one is next.
     None(Timestamp),
     Some {
         from: Timestamp,
@@ -343,7 +350,7 @@ enum MissedTicks {
     },
 }
 
-/// Until when ticks waited for an earlier run, where they do.
+/// Returns the time until which ticks waited for an earlier run, if the schedule queues them.
 fn waited_until(rules: &Rules, state: &State, found: &BTreeMap<TraceId, RunState>) -> Option<Timestamp> {
     let ends = state.live.iter().filter_map(|run| match found.get(&run.trace_id)? {
         RunState::Ended { at, .. } => Some(*at),
@@ -352,7 +359,8 @@ fn waited_until(rules: &Rules, state: &State, found: &BTreeMap<TraceId, RunState
     ends.max().filter(|_| rules.overlap == Overlap::Queue)
 }
 
-/// Why ticks are not run any more: what kept them from being run, and why they are not caught up.
+/// Returns the reason why ticks were missed: the cause of the delay, and why they are not caught
+/// up.
 fn why_missed(
     rules: &Rules,
     from: Timestamp,
@@ -373,8 +381,9 @@ fn why_missed(
     }
 }
 
-/// The latest ticks are kept, as many as may be caught up, and all that are on time: those are no missed ones. Of the ticks
-/// that waited for an earlier run, only the newest can be on time, so that what waits does not grow.
+/// Separates the missed ticks from those that still run: the latest ones, as many as `catch_up`
+/// allows, and all that are on time. Of the ticks that waited for an earlier run, only the newest
+/// can be on time. Otherwise the queue would grow.
 fn missed(
     rules: &Rules,
     done: Timestamp,
@@ -396,7 +405,7 @@ fn missed(
             last_dropped = latest.pop_front();
         }
         if ticks == MAX_COUNTED {
-            // Those before were not counted, and are too old.
+            // The ticks before this time are not counted, and are too old to run.
             at = at.max(now.minus_millis(rules.catch_up_within_ms.max(ON_TIME_MS)));
         }
         if ticks > MAX_COUNTED {
@@ -420,7 +429,7 @@ fn missed(
             let ticks = ticks.min(MAX_COUNTED).saturating_sub(latest.len() as u64).max(1);
             MissedTicks::Some { from: first, until, ticks }
         }
-        // There is one at least.
+        // `first` is due, so the loop has found at least one tick.
         (None, None) => MissedTicks::None(first),
     }
 }

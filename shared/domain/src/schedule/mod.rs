@@ -1,10 +1,13 @@
-//! Schedules (G16): cron expressions, time zones, the reading of definitions, and the rules of ticks. Pure: the time comes in.
+//! Schedules (G16): cron expressions, time zones, the reading of definitions, and the rules of
+//! ticks. This module is pure; the time is an argument.
 //!
-//! [`decide`] decides the next tick on the state that the last decision left. The first coordinator that stores the new state
-//! has decided. A tick costs the same bytes, whatever its task is and however many ticks there were before.
+//! [`decide()`] decides the next tick from the state that the previous decision left. The decision
+//! belongs to the first coordinator that stores the new state. The size of the state does not
+//! depend on the task, nor on the number of earlier ticks.
 //!
-//! State first, submission second: a tick that is to run is stored as `pending` with the id of its run, and submitted
-//! afterwards. The id is derived from the tick, so a second submission is the same run.
+//! The state is stored first and the run submitted second. A tick that is due is stored as
+//! `pending` with the id of its run, and submitted afterwards. The id is derived from the tick, so
+//! a second submission after a crash in between gives the same run.
 
 mod cron;
 mod decide;

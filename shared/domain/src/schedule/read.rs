@@ -1,5 +1,5 @@
-//! Reading a schedule: its shape, its expression, its time zone and its task are checked, and all that is wrong comes back
-//! at once.
+//! Reads a schedule. Its shape, its expression, its time zone and its task are checked, and all
+//! problems are returned at once.
 
 use serde_json::{Map, Value, json};
 
@@ -28,20 +28,20 @@ pub const MAX_TASK_BYTES: u64 = 256 * 1024;
 const _: () = assert!(MAX_TASK_BYTES <= MAX_ORDER_BYTES);
 pub const MAX_CATCH_UP: u32 = 100;
 pub const MAX_CATCH_UP_MS: u64 = 7 * 86_400_000;
-/// The label of every run of a schedule; its value is the name.
+/// The label of every run of a schedule. Its value is the schedule's name.
 pub const LABEL: &str = "schedule";
 
-/// A schedule that can be run.
+/// A valid schedule.
 #[derive(Debug, Clone)]
 pub struct ReadySchedule {
     pub schedule: Schedule,
     pub timetable: Timetable,
     pub until: Option<Timestamp>,
-    /// What one run may cost, if the task says so.
+    /// The ceiling of one run, if the task sets one.
     pub ceiling: Option<Usd>,
 }
 
-/// Reads a definition, or tells everything that is wrong with it.
+/// Reads a definition, or returns all of its problems.
 pub fn read(value: &Value) -> Result<ReadySchedule, Problems> {
     let mut problems = Problems::default();
     let schedule = decode::value::<Schedule>(value);
@@ -77,7 +77,7 @@ pub fn read(value: &Value) -> Result<ReadySchedule, Problems> {
     }
 }
 
-/// Only the expression and its time zone.
+/// Reads only the expression and its time zone.
 pub fn read_timetable(cron: &str, time_zone: &str) -> Result<Timetable, Problems> {
     let mut problems = Problems::default();
     match timetable(Some(cron), Some(time_zone), &mut problems) {
@@ -109,7 +109,8 @@ fn timetable(cron: Option<&str>, time_zone: Option<&str>, problems: &mut Problem
     Some(Timetable::new(cron?, zone?))
 }
 
-/// A zone of a similar name; there are more of them than `nearest` looks at, so those of the same city or region.
+/// Returns a zone with a similar name. There are more zones than `nearest` compares, so it prefers
+/// an equal city, and else compares only the zones with the same first letter.
 fn nearest_zone<'z>(name: &str, known: &'z [String]) -> Option<&'z str> {
     let begins = |known: &&str| {
         let (a, b) = (known.chars().next(), name.chars().next());
@@ -120,7 +121,7 @@ fn nearest_zone<'z>(name: &str, known: &'z [String]) -> Option<&'z str> {
     known().find(city).or_else(|| nearest(name, known().filter(begins)))
 }
 
-/// What is wrong with the task; returns its ceiling.
+/// Adds the problems of the task, and returns its ceiling.
 fn check_task(
     task: &Map<String, Value>,
     labels: Option<&Map<String, Value>>,
@@ -162,7 +163,7 @@ fn check_task(
     let (wrong, ceiling) = if let Err(too_deep) = decode::check_depth(text.as_bytes()) {
         (Some(too_deep), None)
     } else if bare.get("steps").is_some() {
-        // What is kept under the names that it uses is known when it is run.
+        // The graphs that are stored under the names it uses become known only when it runs.
         let mut bare = bare;
         add(problems, "task", Some(&graph::put_stand_ins(&mut bare)));
         match graph::read(bare.to_string().as_bytes(), Format::Json) {
@@ -208,7 +209,7 @@ fn check_numbers(value: &Value, ceiling: Option<Usd>, problems: &mut Problems) {
     }
 }
 
-/// Adds problems with `above` put before their paths.
+/// Adds problems, with `above` before their paths.
 fn add(problems: &mut Problems, above: &str, found: Option<&Problems>) {
     for problem in found.into_iter().flat_map(Problems::iter) {
         let dot = if above.is_empty() || problem.path.is_empty() || problem.path.starts_with('[') {
@@ -222,7 +223,7 @@ fn add(problems: &mut Problems, above: &str, found: Option<&Problems>) {
 }
 
 impl ReadySchedule {
-    /// What is submitted for one run: the task with its id, its labels and its ceiling.
+    /// Returns the submission of one run: the task with its id, its labels and its ceiling.
     pub fn submission(&self, trace_id: TraceId, ceiling: Usd) -> Value {
         let mut task = self.schedule.task.value().as_object().cloned().unwrap_or_default();
         task.insert("trace_id".into(), json!(trace_id));
@@ -237,14 +238,15 @@ impl ReadySchedule {
         Value::Object(task)
     }
 
-    /// The id of the run of a tick: whoever submits it, it is the same run. `since`: when the revision was made, because
-    /// deployments that have a schedule of the same name may show their traces in one place.
+    /// Returns the run id of a tick. Every submission of the tick has this id, so a second one is
+    /// the same run. `since` is the time of the revision. It keeps the ids of two deployments apart
+    /// that have a schedule of the same name and show their traces in one place.
     pub fn trace_of(name: &ScheduleName, revision: u64, since: Timestamp, tick: Timestamp) -> TraceId {
         let numbers = [revision, since.millis(), tick.millis()].map(|number| number.to_string());
         trace_id(&["tick", name.as_str(), &numbers[0], &numbers[1], &numbers[2]])
     }
 
-    /// The id of a run that somebody asked for.
+    /// Returns the run id of a run that a user requested.
     pub fn trace_asked(name: &ScheduleName, id: &str) -> TraceId {
         trace_id(&["asked", name.as_str(), id])
     }

@@ -1,27 +1,27 @@
-//! What is known about a schedule between two ticks, as it is stored on `agent.ticks.<name>`. Its definition is not part of
-//! it.
+//! The state of a schedule between two ticks, as it is stored on `agent.ticks.<name>`. The
+//! definition is not part of it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Timestamp, TraceId, Usd, wire::TickRecord};
 
-/// The most runs of a schedule that are live at once: they are all in its state.
+/// The most live runs of a schedule. The state lists all of them.
 pub const MAX_LIVE: usize = 8;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct State {
-    /// The revision of the definition that it was decided with.
+    /// The revision of the definition that the state was decided with.
     pub revision: u64,
-    /// Every tick up to here is decided.
+    /// Every tick up to this time is decided.
     pub done: Timestamp,
-    /// To be run, and perhaps not submitted yet.
+    /// A run that is decided and may not be submitted yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending: Option<Run>,
-    /// Runs that had not ended when the last tick was decided.
+    /// The runs that had not ended when the last tick was decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub live: Vec<Run>,
-    /// The day of the last tick that was run or skipped, and what its runs that have ended have cost. A sum may pass what a
-    /// single amount may be.
+    /// The day of the last tick that was run or skipped. `spent_nanos` is the cost of that day's
+    /// runs that have ended; it may be more than the largest single amount.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub day: String,
     #[serde(default)]
@@ -34,7 +34,7 @@ pub struct State {
     pub skipped: u64,
     #[serde(default)]
     pub missed: u64,
-    /// What this state was stored for.
+    /// The decision for which this state was stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<TickRecord>,
 }
@@ -42,19 +42,19 @@ pub struct State {
 /// A run of a schedule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Run {
-    /// Its tick.
+    /// The tick of the run.
     pub at: Timestamp,
     pub trace_id: TraceId,
-    /// The day on whose budget it counts. Not that of its tick if a later day had begun, by another time zone or by a run that
-    /// somebody asked for.
+    /// The day whose budget pays for the run. It is later than the tick's day if a later day had
+    /// begun already, in another time zone or by a run on request.
     #[serde(default)]
     pub day: String,
-    /// The most it may cost, as last seen.
+    /// The run's ceiling, as last read.
     pub ceiling_usd: Usd,
-    /// Of the definition that is submitted; 0 once it is.
+    /// The revision of the definition to submit; 0 after the submission.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub revision: u64,
-    /// Somebody asked for it.
+    /// True for a run that a user requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
 }
@@ -64,7 +64,8 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Whether it was paused, and at which revision that was said: a later definition may say otherwise.
+/// A pause or a resume, and the revision at which it was requested. A later definition may override
+/// it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PauseState {
     pub revision: u64,

@@ -1,8 +1,10 @@
 //! The ticks of a cron expression in a time zone.
 //!
-//! Where the clocks are changed: an expression that names hours is about the time of day. A time of day that is left out
-//! runs once, at the first instant behind the gap; one that comes twice runs the first time. An expression for every hour is
-//! about distances: it runs whenever the minute fits, in both hours of the same name, and in none that is left out.
+//! Two rules apply where clocks are changed. An expression that names hours is about the time of
+//! day. A time of day in the gap runs once, at the first instant after the gap; a time of day that
+//! occurs twice runs the first time. An expression for every hour is about intervals. It runs at
+//! every minute that matches, so it runs in both of two hours with the same name, and not in an
+//! hour that is left out.
 
 use std::sync::LazyLock;
 
@@ -14,10 +16,12 @@ use jiff::{
 use super::cron::{Cron, Fields};
 use crate::time::Timestamp;
 
-/// The rules of all zones, as of this program: those of the system may be others on each machine.
+/// The rules of all time zones, bundled with this program. The system's rules may differ between
+/// machines.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 const MINUTE_MS: u64 = 60_000;
-/// The most local times that are looked at for one tick: those of a night in which the clocks are set back.
+/// The most local times that are examined for one tick. Several may be over already in a night in
+/// which the clocks are set back.
 const MAX_LOOKED_AT: usize = 10_000;
 
 #[derive(Debug, Clone)]
@@ -31,7 +35,7 @@ impl Timetable {
         Timetable { cron, zone }
     }
 
-    /// The first tick behind this time.
+    /// Returns the first tick after this time.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         match &self.cron {
             Cron::Every { ms } => (after.millis() / ms + 1).checked_mul(*ms).map(Timestamp::from_millis),
@@ -40,30 +44,30 @@ impl Timetable {
         }
     }
 
-    /// The next ticks, at most so many.
+    /// Returns the next ticks, at most `count`.
     pub fn upcoming(&self, after: Timestamp, count: usize) -> Vec<Timestamp> {
         std::iter::successors(self.next(after), |tick| self.next(*tick)).take(count).collect()
     }
 
-    /// The local date, as `2026-11-16`.
+    /// Returns the local date, as `2026-11-16`.
     pub fn day(&self, at: Timestamp) -> String {
         instant(at).map_or_else(String::new, |at| at.to_zoned(self.zone.clone()).date().to_string())
     }
 
-    /// The local time with its distance to UTC, as `2026-11-16T08:00:00+01:00`.
+    /// Returns the local time with its offset from UTC, as `2026-11-16T08:00:00+01:00`.
     pub fn local(&self, at: Timestamp) -> String {
         let Some(at) = instant(at) else { return at.to_string() };
         at.to_zoned(self.zone.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
     }
 
-    /// Whole minutes, one after another, as they pass.
+    /// Searches minute by minute in real time.
     fn next_minute(&self, fields: &Fields, after: Timestamp) -> Option<Timestamp> {
         let mut at = Timestamp::from_millis((after.millis() / MINUTE_MS + 1).checked_mul(MINUTE_MS)?);
         for _ in 0..MAX_LOOKED_AT {
             let local = instant(at)?.to_zoned(self.zone.clone()).datetime();
             if !fields.date_fits(local.date()) {
                 let begins = self.begins(fields.next_date(local.date())?)?;
-                // A day begins at a whole minute, wherever clocks are changed today.
+                // A day begins at a whole minute, even on a day on which clocks are changed.
                 at = begins.max(at.plus_millis(MINUTE_MS));
             } else if fields.minute_fits(local) {
                 return Some(at);
@@ -78,7 +82,7 @@ impl Timetable {
         millis(date.to_zoned(self.zone.clone()).ok()?.timestamp())
     }
 
-    /// Local times, one after another, each at its first instant.
+    /// Searches local times in order, each at its first instant.
     fn next_time_of_day(&self, fields: &Fields, after: Timestamp) -> Option<Timestamp> {
         let mut local = instant(after)?.to_zoned(self.zone.clone()).datetime();
         for _ in 0..MAX_LOOKED_AT {
@@ -89,13 +93,15 @@ impl Timetable {
                     found.earlier().ok()?.timestamp()
                 }
                 AmbiguousOffset::Gap { .. } => {
-                    // As far behind the gap's end as the local time is behind its beginning.
+                    // `found.later()` is as far after the gap's end as the local time is after the
+                    // gap's beginning. The transition before it is the gap's end.
                     let behind = found.later().ok()?.timestamp();
                     let transitions = self.zone.preceding(behind + jiff::SignedDuration::from_millis(1));
                     transitions.into_iter().next()?.timestamp()
                 }
             };
-            // In the second of two hours of the same name, the first is over.
+            // A local time in the second of two hours with the same name resolves to the first
+            // hour, which is over.
             if let Some(at) = millis(at).filter(|at| *at > after) {
                 return Some(at);
             }

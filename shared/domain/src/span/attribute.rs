@@ -1,5 +1,6 @@
-//! The attributes of spans. As JSON they are an object of strings, lists of strings, numbers and flags; dollars are `{"nanos": …}`. They are
-//! written and read for every context of an exported run, so names that are known are not copied.
+//! The attributes of spans. In JSON they are an object whose values are strings, lists of strings,
+//! numbers and flags; dollars are `{"nanos": …}`. Attributes are written and read for every context
+//! of an exported run, so known names are not copied.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,7 +12,7 @@ use serde::{
 
 use crate::money::Usd;
 
-/// The names that contexts have most often, sorted.
+/// The most common names, sorted for a binary search.
 const KNOWN: [&str; 32] = [
     "error.type",
     "gen_ai.agent.id",
@@ -54,7 +55,7 @@ pub enum Value {
     Texts(Vec<String>),
     Integer(i64),
     Flag(bool),
-    /// Exported as a number of dollars; here it is exact.
+    /// An exact amount. It is exported as a number of dollars.
     Usd(Usd),
 }
 
@@ -96,7 +97,7 @@ impl From<Usd> for Value {
 
 pub type Attribute = (Cow<'static, str>, Value);
 
-/// An attribute by its name.
+/// Makes an attribute.
 pub fn attribute(name: &'static str, value: impl Into<Value>) -> Attribute {
     (Cow::Borrowed(name), value.into())
 }

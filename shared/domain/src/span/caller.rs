@@ -1,5 +1,5 @@
-//! W3C trace context: which span a message comes from, and whether its trace is exported. Parsed strictly; an invalid
-//! header counts as none.
+//! W3C trace context: the span that a message comes from, and the flag that its trace is exported.
+//! Headers are parsed strictly, and invalid ones are ignored.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::TraceId;
 
-/// W3C trace context and similar headers of a message. Few and short.
+/// The W3C trace context and similar headers of a message. They are few and short.
 pub type Headers = BTreeMap<String, String>;
 
 const TRACEPARENT: &str = "traceparent";
 /// The flag of a trace that is exported.
 const SAMPLED: u8 = 1;
 
-/// The span that a message comes from, as its sender says.
+/// The span that a message comes from, according to its sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Caller {
     pub trace_id: TraceId,
     pub span: SpanId,
-    /// Whether the sender exports its trace.
+    /// True if the sender exports its trace.
     pub sampled: bool,
 }
 
@@ -32,14 +32,15 @@ pub struct Caller {
 pub struct SpanId(u64);
 
 impl SpanId {
-    /// The span of something in a trace: a context by its `child_id`, an attempt by `child_id.attempt`. The same on every
-    /// machine and version (FNV-1a, mixed), and never 0, which means no span.
+    /// Returns the id of a span in a trace: of a context by its `child_id`, of an attempt by
+    /// `child_id.attempt`. The id is the same on every machine and in every version (FNV-1a,
+    /// mixed). It is never 0, which means no span.
     pub fn of(trace: TraceId, what: &str) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         for byte in trace.as_u128().to_be_bytes().iter().chain(what.as_bytes()) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
-        // FNV puts the last bytes into the low bits; backends shard by the high ones.
+        // FNV puts the last bytes into the low bits, and telemetry backends shard by the high ones.
         hash = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         SpanId((hash ^ (hash >> 29)).max(1))
     }
@@ -71,24 +72,24 @@ fn is_hex(text: &str, length: usize) -> bool {
     text.len() == length && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// The headers of a message of a trace that is exported: its receiver knows from them which span it comes from. Messages of
-/// other traces have none, because they cost as much as a small message.
+/// Returns the headers of a message of an exported trace; they name the span that the message comes
+/// from. Messages of other traces have no headers, because headers cost as much as a small message.
 pub fn headers(trace: TraceId, span: SpanId) -> Headers {
     Headers::from([(TRACEPARENT.to_owned(), traceparent(trace, span))])
 }
 
-/// The value of the header, also for calls over HTTP and for programs.
+/// Returns the header's value. Calls over HTTP and programs use it too.
 pub fn traceparent(trace: TraceId, span: SpanId) -> String {
     format!("00-{trace}-{:016x}-{SAMPLED:02x}", span.0)
 }
 
-/// The span a message comes from, if its header is valid.
+/// Returns the span that a message comes from, if its header is valid.
 pub fn caller(headers: &Headers) -> Option<Caller> {
     let name = |name: &&String| name.eq_ignore_ascii_case(TRACEPARENT);
     let text = headers.keys().find(name).and_then(|name| headers.get(name))?;
     let mut parts = text.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    // A later version may add parts; version 00 has none, and `ff` is not a version.
+    // A later version may add parts. Version 00 has no more, and `ff` is not a version.
     let versioned = is_hex(version, 2) && version != "ff" && (version != "00" || parts.next().is_none());
     if !versioned || !is_hex(flags, 2) {
         return None;

@@ -1,5 +1,5 @@
-//! A finished span. It carries ids, counts and amounts. What people, agents and providers wrote is in it only if
-//! `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` says so.
+//! A finished span. It carries ids, counts and amounts. Texts of people, agents and providers are
+//! included only if `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT` allows it.
 
 mod attribute;
 mod caller;
@@ -30,7 +30,7 @@ impl Moment {
         Moment(self.0.saturating_add(u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX)))
     }
 
-    /// The time between; zero if `earlier` is later.
+    /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Moment) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -42,18 +42,18 @@ impl From<Timestamp> for Moment {
     }
 }
 
-/// The role of the process that did what the span is about.
+/// The role of the process in the span's operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
     Internal,
-    /// Made a request.
+    /// The process made a request.
     Client,
-    /// Took a message from a queue.
+    /// The process took a message from a queue.
     Consumer,
 }
 
-/// Something that happened at a moment of a span.
+/// An event at a moment of a span.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct SpanEvent {
     pub name: Cow<'static, str>,
@@ -69,7 +69,7 @@ impl SpanEvent {
     }
 }
 
-/// A span of another trace, or of another part of this one, that has to do with it.
+/// A related span of another trace, or of another part of this trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Link {
     pub trace_id: TraceId,
@@ -93,19 +93,19 @@ pub struct Span {
     pub events: Vec<SpanEvent>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<Link>,
-    /// What went wrong, as one of a few words: the status of the span and its `error.type`.
+    /// The kind of failure, as one of a few words: the status of the span and its `error.type`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Cow<'static, str>>,
 }
 
 impl Span {
-    /// About as many as it has when it is exported.
+    /// Returns roughly the size of the exported span.
     pub fn bytes(&self) -> usize {
         let events = self.events.iter().map(|event| event.name.len() + bytes(&event.attributes) + 16);
         100 + self.name.len() + bytes(&self.attributes) + events.sum::<usize>() + 40 * self.links.len()
     }
 
-    /// A span without attributes, events, links or an error.
+    /// Makes a span without attributes, events, links or an error.
     pub fn new(
         name: impl Into<Cow<'static, str>>,
         kind: Kind,

@@ -1,4 +1,4 @@
-//! Filters: several subjects at once.
+//! Filters: patterns that match several subjects.
 
 use std::{fmt, str::FromStr};
 
@@ -11,7 +11,7 @@ use crate::id::{ChildId, TraceId, WebhookName};
 filters! {
     /// Every execute subject, of any pool.
     Executes = "agent.spawn.execute" [*];
-    /// The questions of the workers of all pools about the traces of a partition.
+    /// The asks of the workers of all pools about the traces of a partition.
     AsksOf(partition: Partition) = "agent.ask" [* partition];
     Results = "agent.result" [* * * *];
     Costs = "agent.cost" [* * * *];
@@ -23,17 +23,17 @@ filters! {
     OutcomesOf(trace: TraceId) = "agent.outcome" [trace *];
     Questions = "agent.question" [* *];
     QuestionsOf(trace: TraceId) = "agent.question" [trace *];
-    /// The spans of all contexts that are over.
+    /// The spans of all contexts that have ended.
     Spans = "agent.span" [* *];
-    /// The notices for all webhooks, and those for one.
+    /// The notices for all webhooks. [`Filter::WebhooksOf`] has those of one webhook.
     Webhooks = "agent.webhook" [* * *];
     WebhooksOf(name: WebhookName) = "agent.webhook" [name * *];
     Histories = "agent.history" [* * *];
     HistoriesOf(trace: TraceId) = "agent.history" [* trace *];
-    /// The journal of a context, of any pool.
+    /// The journal of a context, in any pool.
     JournalOf(trace: TraceId, child: ChildId) = "agent.history" [* trace child];
     Dead = "agent.dead" [*];
-    /// All records of administrators' actions that are no event of a run.
+    /// All records of administrators' actions that are not events of a run.
     Audits = "agent.audit" [*];
     /// The profiles of all agents.
     Profiles = "agent.profile" [*];
@@ -41,11 +41,11 @@ filters! {
     Schedules = "agent.schedule" [*];
     /// The decisions about the ticks of all schedules.
     AllTicks = "agent.ticks" [*];
-    /// All graphs that are kept under names.
+    /// All graphs that are stored under names.
     AllKept = "agent.kept" [*];
-    /// Every stop broadcast.
+    /// All stop messages.
     Stops = "agent.stop" [*];
-    /// The texts of the agents of a trace while they work.
+    /// The streamed texts of the agents of a trace.
     StreamsOf(trace: TraceId) = "agent.stream" [trace *];
 }
 

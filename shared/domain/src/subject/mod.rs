@@ -1,6 +1,7 @@
-//! The subjects of the bus: made and parsed here and nowhere else. Ids can't contain a dot or a wildcard, so the tokens of a
-//! subject are unambiguous. A [`Namespace`] as prefix lets many deployments share servers. A new subject is a row of the table;
-//! its stream is in the topology of the bus, and roles that may use it are in the roles of the bus.
+//! The subjects of the bus. Only this folder makes and parses them. Ids can't contain a dot or a
+//! wildcard, so the tokens of a subject are unambiguous. A [`Namespace`] as prefix lets many
+//! deployments share servers. A new subject is a row of the table below; the bus's topology has its
+//! stream, and the bus's roles have its permissions.
 
 use std::{fmt, str::FromStr};
 
@@ -22,42 +23,43 @@ use crate::{
 };
 
 subjects! {
-    /// Durable; the sender gets no answer.
+    /// Durable; the sender gets no answer. `Graph`, `Cancel` and `Input` work the same way.
     Spawn = "agent.spawn", "spawn", others;
     Graph = "agent.graph", "graph", others;
     Cancel = "agent.cancel", "cancel", others;
     Input = "agent.input", "input", others;
     /// Request and reply; answered after the commit.
     Submit = "agent.submit", "submit", others;
-    /// Request and reply: messages, answers and amends, answered after the commit.
+    /// Request and reply, answered after the commit: messages to agents, answers to questions, and
+    /// amends.
     Steer = "agent.steer", "steer", others;
-    /// Request and reply; changes nothing.
+    /// Request and reply. A query changes nothing.
     Query(topic: Topic) = "agent.query", "query", others;
     Admin(action: Action) = "agent.admin", "admin", others;
-    /// To every worker: describe yourself.
+    /// A request to every worker for a description of itself.
     Worker = "agent.worker", "worker", others;
     Execute(pool: PoolName) = "agent.spawn.execute", "execute", coordinators;
-    /// Of the workers of a pool, about the traces of a partition.
+    /// A worker's ask, from a pool, about the traces of a partition.
     Ask(pool: PoolName, partition: Partition) = "agent.ask", "ask", others;
     Stop(trace: TraceId) = "agent.stop", "stop", coordinators;
     Result(pool: PoolName, partition: Partition, trace: TraceId, child: ChildId) = "agent.result", "result", others;
     Cost(pool: PoolName, partition: Partition, trace: TraceId, child: ChildId) = "agent.cost", "cost", others;
     Event(trace: TraceId, child: ChildId) = "agent.event", "event", coordinators;
     Outcome(trace: TraceId, child: ChildId) = "agent.outcome", "outcome", coordinators;
-    /// To the root's caller: an agent needs a human.
+    /// A notice to the root's caller that an agent needs a human.
     Question(trace: TraceId, child: ChildId) = "agent.question", "question", coordinators;
-    /// The spans of a context that is over, for the coordinator that exports them (X6).
+    /// The spans of a context that has ended, for the coordinator that exports them (X6).
     Span(trace: TraceId, child: ChildId) = "agent.span", "span", coordinators;
     /// A notice for a webhook, for the coordinator that sends it (X9).
     Webhook(name: WebhookName, trace: TraceId, child: ChildId) = "agent.webhook", "webhook", coordinators;
     History(pool: PoolName, trace: TraceId, child: ChildId) = "agent.history", "history", others;
-    /// The text of an agent while it works; not stored.
+    /// The text of a working agent; not stored.
     Stream(trace: TraceId, child: ChildId) = "agent.stream", "stream", others;
-    /// To every worker: the one that is named takes no more work.
+    /// A message to every worker. The worker that it names takes no more work.
     Drain = "agent.drain", "drain", coordinators;
-    /// Dead letters, by the kind of their subject.
+    /// Dead letters, by the kind of their original subject.
     Dead(kind: ChildId) = "agent.dead", "dead", others;
-    /// Records of administrators' actions that are no event of a run (S7).
+    /// Records of administrators' actions that are not events of a run (S7).
     Audit(record: Audited) = "agent.audit", "audit", coordinators;
     /// The versions of an agent's profile.
     Profile(agent: AgentId) = "agent.profile", "profile", coordinators;
@@ -65,7 +67,7 @@ subjects! {
     Schedule(name: ScheduleName) = "agent.schedule", "schedule", coordinators;
     /// The decisions about the ticks of a schedule.
     Ticks(name: ScheduleName) = "agent.ticks", "ticks", coordinators;
-    /// The versions of a graph that is kept under a name (G18).
+    /// The versions of a graph that is stored under a name (G18).
     Kept(name: GraphName) = "agent.kept", "kept", coordinators;
 }
 
@@ -88,7 +90,7 @@ impl FromStr for Subject {
 }
 
 impl Subject {
-    /// The subject that a query belongs to: on any other it is refused.
+    /// Returns the subject of a query. A query on another subject is rejected.
     pub fn of_query(query: &Query) -> Self {
         match query {
             Query::Runs(_) | Query::Pending(_) | Query::Branches { .. } | Query::Snapshot { .. } => {
@@ -110,7 +112,8 @@ impl Subject {
         }
     }
 
-    /// The subjects that a message of an administrator about a run belongs to: one for each thing that it asks for.
+    /// Returns the subjects of an administrator's message about a run: one for each action that it
+    /// requests.
     pub fn of_control(control: &Control) -> Vec<Self> {
         let Control { trace_id: _, raise, charge, delete, restore, dispute } = control;
         let asks = [
@@ -123,7 +126,8 @@ impl Subject {
         asks.into_iter().filter(|(_, asked)| *asked).map(|(action, _)| Subject::Admin(action)).collect()
     }
 
-    /// The kind of its messages in one word: dead letters are sorted by it. Each action of administrators is a kind.
+    /// The kind of the subject's messages in one word. Dead letters are sorted by it. Each action
+    /// of administrators is a kind.
     pub fn kind(&self) -> &'static str {
         if let Subject::Admin(action) = self { action.name() } else { self.kind_of_messages() }
     }

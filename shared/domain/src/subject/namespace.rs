@@ -1,4 +1,5 @@
-//! The prefix of a deployment's subjects, streams and keys, and the subjects that a worker needs for one trace.
+//! The prefix of a deployment's subjects, streams and keys, and the subjects that a worker needs
+//! for one trace.
 
 use std::{fmt, str::FromStr};
 
@@ -8,12 +9,12 @@ use crate::{
     wire::ReportTo,
 };
 
-/// The prefix of every subject, stream and key of one deployment; most have none.
+/// The prefix of every subject, stream and key of one deployment. Most deployments have none.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Namespace(Option<PoolName>);
 
 impl Namespace {
-    /// The subject's name on the server.
+    /// Returns the subject's name on the server.
     pub fn subject(&self, subject: &Subject) -> String {
         self.prefixed(subject)
     }
@@ -22,7 +23,7 @@ impl Namespace {
         self.prefixed(filter)
     }
 
-    /// [`Subject::form`] on the server.
+    /// Returns [`Subject::form`] with the namespace's prefix.
     pub fn form(&self, subject: &Subject, pool: Option<&PoolName>) -> String {
         self.prefixed(&subject.form(pool))
     }
@@ -46,7 +47,7 @@ impl Namespace {
         }
     }
 
-    /// The name of a stream, bucket, durable consumer or service.
+    /// Returns the name of a stream, bucket, durable consumer or service.
     pub fn stream(&self, name: &str) -> String {
         match &self.0 {
             None => name.to_owned(),
@@ -54,7 +55,7 @@ impl Namespace {
         }
     }
 
-    /// A Redis key.
+    /// Returns a Redis key.
     pub fn key(&self, key: &str) -> String {
         match &self.0 {
             None => format!("trellis:{key}"),
@@ -80,13 +81,15 @@ impl fmt::Display for Namespace {
     }
 }
 
-/// Whether a subject is the server's own, or one of Trellis in any namespace: replies are never sent there,
-/// because the sender of a request chooses where its reply goes.
+/// Returns true for a subject of the server itself, and for a Trellis subject in any namespace.
+/// Replies are never sent there: the sender of a request chooses the reply subject and could choose
+/// one of these.
 pub fn is_reserved(text: &str) -> bool {
     text.starts_with('$') || text.split('.').take(2).any(|token| token == "agent")
 }
 
-/// The namespace and partition of a trace: what a worker needs in order to ask and report about it.
+/// The namespace and partition of a trace. A worker needs both for asks and reports about the
+/// trace.
 #[derive(Debug, Clone)]
 pub struct Home {
     pub namespace: Namespace,
@@ -94,7 +97,7 @@ pub struct Home {
 }
 
 impl Home {
-    /// Where the workers of a pool ask about it.
+    /// Returns the subject for asks of a pool's workers about the trace.
     pub fn ask(&self, pool: &PoolName) -> String {
         self.namespace.subject(&Subject::Ask(pool.clone(), self.partition))
     }

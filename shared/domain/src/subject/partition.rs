@@ -1,10 +1,11 @@
-//! The partition of a trace. Each is owned by one coordinator at a time.
+//! The partition of a trace. One coordinator at a time owns a partition.
 
 use std::fmt;
 
 use crate::id::TraceId;
 
-/// The partition of a trace: asks and reports about the trace go to it. Workers send it back unchanged.
+/// The partition of a trace. Asks and reports about the trace go to it. Workers send it back
+/// unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Partition(u16);
 
@@ -15,7 +16,7 @@ impl Partition {
         (number < Self::MAX_COUNT).then_some(Partition(number))
     }
 
-    /// The partitions of a deployment that has `count` of them.
+    /// Returns the partitions of a deployment that has `count` of them.
     pub fn all(count: u16) -> impl Iterator<Item = Partition> {
         (0..count.min(Self::MAX_COUNT)).map(Partition)
     }
@@ -24,13 +25,14 @@ impl Partition {
         self.0
     }
 
-    /// From its name, as it is displayed.
+    /// Parses a partition's name, in the form that `Display` writes.
     pub fn parse(name: &str) -> Option<Self> {
         let partition = Partition::new(name.strip_prefix('p')?.parse().ok()?)?;
         (partition.to_string() == name).then_some(partition)
     }
 
-    /// The partition of a trace among `count`: the same on every machine and version.
+    /// Returns the partition of a trace among `count`. It is the same on every machine and in every
+    /// version.
     pub fn of(trace: TraceId, count: u16) -> Self {
         let id = trace.as_u128();
         #[expect(

@@ -1,4 +1,5 @@
-//! The tokens of a subject after its name, and the table of subjects that is made of them.
+//! The tokens of a subject after its name, and the macros that make [`Subject`](super::Subject) and
+//! [`Filter`](super::Filter) from tables.
 
 use std::fmt;
 
@@ -11,12 +12,13 @@ pub(super) trait Token: Sized {
 
     fn read(text: &str) -> Option<Self>;
 
-    /// As permissions name it. An id is a wildcard, for a server can't know every id; a pool is one unless it is given.
+    /// Returns the token as permissions name it. An id is a wildcard, because a server can't know
+    /// every id. A pool is a wildcard unless `pool` is given.
     fn permission(&self, _pool: Option<&PoolName>) -> String {
         "*".into()
     }
 
-    /// Of a list of words each one that has permissions of its own; one id of the others.
+    /// Returns sample tokens: of a word list each word that has its own permissions, else one id.
     fn samples() -> Vec<Self>;
 }
 
@@ -93,7 +95,7 @@ impl Token for Audited {
     }
 }
 
-/// Words that permissions tell apart: roles may use some and not others.
+/// Implements [`Token`] for words that permissions distinguish: a role may use some of them.
 macro_rules! word_tokens {
     ($($word:ty),*) => {$(
         impl Token for $word {
@@ -118,16 +120,17 @@ macro_rules! word_tokens {
 
 word_tokens!(Topic, Action);
 
-/// The tokens after a name; none if the text begins with another name.
+/// Returns the tokens after a name, or `None` if the text begins with another name.
 pub(super) fn tokens_after<'t>(text: &'t str, name: &str) -> Option<std::str::Split<'t, char>> {
     let rest = text.strip_prefix(name)?;
     let mut tokens = rest.split('.');
-    // Before the first dot the name ends: `agent.spawner` is not `agent.spawn`.
+    // The name ends before the first dot: `agent.spawner` is not `agent.spawn`.
     (tokens.next() == Some("")).then_some(tokens)
 }
 
-/// Makes [`Subject`](super::Subject) of a table with a row for each: its tokens after the name, the name, the word for the kind
-/// of its messages, and its sender: `coordinators` if they alone send on it, else `others`.
+/// Makes [`Subject`](super::Subject) from a table with one row per subject. A row has the tokens
+/// after the name, the name, the word for the kind of its messages, and its sender: `coordinators`
+/// if only coordinators send on it, else `others`.
 macro_rules! subjects {
     ($($(#[$doc:meta])* $variant:ident $(($($field:ident: $token:ty),+))? = $name:literal, $kind:literal, $sender:ident;)*) => {
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -162,21 +165,23 @@ macro_rules! subjects {
                 None
             }
 
-            /// The kind of its messages in one word.
+            /// The kind of the subject's messages in one word.
             fn kind_of_messages(&self) -> &'static str {
                 match self {
                     $(Subject::$variant { .. } => $kind,)*
                 }
             }
 
-            /// Coordinators alone send on it. Its messages are stored in streams to which no other role writes.
+            /// Returns true if only coordinators send on it. No other role writes to the streams
+            /// that store its messages.
             pub fn is_of_the_core(&self) -> bool {
                 match self {
                     $(Subject::$variant { .. } => subjects!(@is_of_the_core $sender),)*
                 }
             }
 
-            /// All subjects like it, as permissions name them: every id is a wildcard, and the pool too unless one is given.
+            /// Returns a pattern of all subjects of this kind, as permissions name them. Every id
+            /// is a wildcard, and so is the pool unless `pool` is given.
             pub fn form(&self, pool: Option<&PoolName>) -> String {
                 let tokens: Vec<String> = match self {
                     $(Subject::$variant $(($($field),+))? => vec![$name.into(), $($($field.permission(pool)),+)?],)*
@@ -184,7 +189,8 @@ macro_rules! subjects {
                 tokens.join(".")
             }
 
-            /// One of each, and of words one for each word: permissions and tests need all of them.
+            /// Returns one subject of each kind, and one for each word of a word list. Permissions
+            /// and tests need all of them.
             pub fn one_of_each() -> Vec<Subject> {
                 let samples = [$(subjects!(@samples $variant $(($($token),+))?)),*];
                 samples.into_iter().flatten().collect()
@@ -200,10 +206,11 @@ macro_rules! subjects {
     (@samples $variant:ident ($($token:ty),+)) => { vec![Subject::$variant($(<$token as Token>::samples().remove(0)),+)] };
 }
 
-/// Makes [`Filter`](super::Filter) of a table: each row has a name, and after it a token or `*` for any.
+/// Makes [`Filter`](super::Filter) from a table. A row has a name, and then a token or `*` for each
+/// place.
 macro_rules! filters {
     ($($(#[$doc:meta])* $variant:ident $(($($field:ident: $token:ty),+))? = $name:literal [$($part:tt)+];)*) => {
-        /// Several subjects at once: those of a stream, or of a reader.
+        /// A pattern of several subjects: those of a stream, or of a reader.
         #[derive(Debug, Clone, PartialEq, Eq, Hash)]
         pub enum Filter {
             One(Subject),

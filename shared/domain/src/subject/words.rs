@@ -1,9 +1,11 @@
-//! The words that stand in subjects in place of an id: topics of queries, actions of administrators, kinds of audit records.
+//! The words that replace an id in a subject: topics of queries, actions of administrators, kinds
+//! of audit records.
 
-/// What a query reads. Each has a subject of its own, because a server's permissions are by subject (S1).
+/// The topic of a query. Each topic has a subject of its own, because a server's permissions are by
+/// subject (S1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
-    /// Runs, their questions and branches, and what the store has of one.
+    /// Runs, their questions and branches, and the stored state of one run.
     Runs,
     Agents,
     Coordinators,
@@ -26,22 +28,22 @@ impl Topic {
     }
 }
 
-/// What only an administrator may ask for.
+/// The actions that are reserved for administrators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Action {
     /// Request and reply: applies and deletes agent profiles.
     Apply,
     /// Request and reply: puts, deletes, pauses, resumes and runs schedules.
     Schedules,
-    /// Request and reply: keeps graphs under names, and deletes them.
+    /// Request and reply: stores graphs under names, and deletes them.
     Graphs,
-    /// Durable, as all up to `Dispute`.
+    /// Durable, like all actions up to `Dispute`.
     Raise,
     Charge,
     Delete,
     Restore,
     Dispute,
-    /// Request and reply: has a worker told to take no more work.
+    /// Request and reply: a worker takes no more work.
     Drain,
 }
 
@@ -57,9 +59,9 @@ impl Action {
         Action::Dispute,
         Action::Drain,
     ];
-    /// Those that are answered.
+    /// The actions with a reply.
     pub const REQUESTS: [Action; 4] = [Action::Apply, Action::Schedules, Action::Graphs, Action::Drain];
-    /// Those about a run, which are stored until they are handled.
+    /// The actions on a run. They are stored until they are handled.
     pub const DURABLE: [Action; 5] =
         [Action::Raise, Action::Charge, Action::Delete, Action::Restore, Action::Dispute];
 
@@ -78,14 +80,14 @@ impl Action {
     }
 }
 
-/// What has a record of its own, because no event of a run tells it (S7).
+/// The actions with an audit record of their own, because no event of a run records them (S7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Audited {
-    /// Something was asked for on `agent.admin.<action>`.
+    /// A request on `agent.admin.<action>`.
     Asked(Action),
-    /// A coordinator was started with another policy than the one before it.
+    /// A coordinator started with a policy that differs from the previous one's.
     Policy,
-    /// Workers of a pool claim with a policy that is new there.
+    /// Workers of a pool claim with a policy that is new in the pool.
     WorkerPolicy,
 }
 

@@ -1,4 +1,4 @@
-//! Amending a graph that runs: its steps that have not begun are replaced, added or removed (G13).
+//! An amend of a running graph: steps that have not begun are replaced, added or removed (G13).
 
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,16 @@ pub struct Amend {
     /// The context of the graph, or of a group in it; absent: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// The sender's own name for the amend: the same id and definition again changes nothing.
+    /// The sender's own id for the amend. A second amend with the same id and definition changes
+    /// nothing.
     pub id: CallId,
-    /// How often the graph had been amended when this was made; another amend since then refuses it.
+    /// The number of amends of the graph when this one was made. If another amend came in between,
+    /// this one is refused.
     pub revision: u32,
-    /// The whole definition as it is to be. Steps that have begun, and the fields of the graph itself, are as they were.
+    /// The whole new definition. Steps that have begun and the fields of the graph itself must be
+    /// unchanged.
     pub graph: TaskGraph,
-    /// Who amends it; the event says so.
+    /// The name of the sender; the event has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
 }

@@ -1,5 +1,5 @@
-//! What a worker asks the coordinator of its trace, and the answers: request and reply on `agent.ask.<pool>.<p>`.
-//! An ask that comes twice gets the same answer.
+//! The asks of a worker to the coordinator of its trace, and the answers: request and reply on
+//! `agent.ask.<pool>.<p>`. A repeated ask gets the same answer.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ pub enum Ask {
     Claim(Claim),
     Tick(Tick),
     Hold(Hold),
-    /// The call was not made: its whole hold is released.
+    /// The call was not made, so its whole hold is released.
     Release {
         lease: Lease,
         call_id: CallId,
@@ -37,15 +37,15 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         model: Option<ModelName>,
     },
-    /// The call was made and its cost is unknown: its hold is booked as spent and marked as estimated
-    /// (B10).
+    /// The call was made and its cost is unknown. Its hold is booked as spent and marked as
+    /// estimated (B10).
     Forfeit {
         lease: Lease,
         call_id: CallId,
     },
     Resume(Resume),
     Spawn(Box<ChildSpawn>),
-    /// A part of the work that was left out of it (`left_out`).
+    /// Requests a part of the work that its message lacks (`left_out`).
     Part {
         lease: Lease,
         part: PartName,
@@ -69,7 +69,8 @@ pub enum Ask {
     },
 }
 
-/// Asks to run a context. The worker makes the token, a new random one: asking twice is one claim.
+/// Requests to run a context. The worker makes a new random token, so a repeated request is the
+/// same claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
@@ -78,7 +79,7 @@ pub struct Claim {
     pub token: LeaseToken,
 }
 
-/// The attempt still runs: extends its lease, unless it has to stop.
+/// Reports that the attempt still runs. It extends the lease unless the attempt must stop.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tick {
@@ -94,17 +95,17 @@ pub struct Hold {
     pub lease: Lease,
     pub call_id: CallId,
     pub amount: Amount,
-    /// For the agent's last report: may use its closing reserve (B7).
+    /// True for the agent's last report, which may use its closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
-    /// What the asker has seen of messages and rungs. If there is more, the answer is that (`news`), and nothing is held.
-    /// Absent: it takes no news.
+    /// The numbers of messages and rungs that the agent has seen. If there are newer ones, the
+    /// answer is `news`, and nothing is held. Absent: the asker takes no news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seen: Option<SeenNumbers>,
 }
 
-/// The next attempt reports how the calls of earlier attempts ended, according to the journal. Open holds
-/// that it does not list are booked as spent and marked as estimated (B10).
+/// Reports how the calls of earlier attempts ended, according to the journal. Open holds that it
+/// does not list are booked as spent and marked as estimated (B10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Resume {
@@ -112,12 +113,13 @@ pub struct Resume {
     pub settled: Vec<SettledCall>,
 }
 
-/// A check decided other than to pass (B16). It is in the journal already.
+/// Reports a check decision other than to pass (B16). The journal has it already.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckReport {
     pub lease: Lease,
-    /// The number of the decision within its context, from 1, as its journal has them: told twice, it is one event.
+    /// The number of the decision within its context, from 1, as in its journal. A repeated report
+    /// is the same event.
     pub number: u32,
     pub check: CheckName,
     pub moment: Moment,
@@ -139,29 +141,31 @@ pub struct SettledCall {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     Claimed(Box<ClaimAnswer>),
-    /// Another attempt has a live lease, or it must not run yet.
+    /// Another attempt has a live lease, or the context must not run yet.
     Taken {
         until: Timestamp,
-        /// How long until then.
+        /// The time left until `until`.
         for_ms: u64,
     },
     GoOn {
         until: Timestamp,
         left: TimeLeft,
     },
-    /// Stop now: cancelled, ended, or taken over by another attempt.
+    /// Stop now: the context was cancelled, has ended, or was taken over by another attempt.
     Stop {
         reason: String,
     },
-    /// Done now or before: the state is as asked.
+    /// The ask is fulfilled, now or before.
     Done,
     Denied(HoldDenied),
-    /// The hold fits once calls in flight have returned what they don't use. It has a place in the line; ask again
-    /// with the same `call_id`, or report `out_of_budget` to keep the place without a worker.
+    /// The hold may fit once calls in flight have returned unused money. It has a place in the
+    /// queue. Ask again with the same `call_id`, or report `out_of_budget` to keep the place
+    /// without a worker.
     Wait(HoldDenied),
-    /// Nothing is held: the agent has to see this before its call. Write it to the journal, then ask again (G13, B21).
+    /// Nothing is held, because the agent must see this news before its call. Write it to the
+    /// journal, then ask again (G13, B21).
     News(Box<News>),
-    /// The budget is used up: make no call (B4). With `pause`, report `out_of_budget`.
+    /// The budget is used up, so make no call (B4). With `pause`, report `out_of_budget`.
     Halt {
         context: ChildId,
         dimension: Dimension,
@@ -169,7 +173,7 @@ pub enum Answer {
     },
     Spawned {
         child_id: ChildId,
-        /// What is lower than the spawn asked for (B17).
+        /// The terms that are lower than the spawn requested (B17).
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         adjusted: Vec<Adjustment>,
     },
@@ -178,7 +182,7 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         value: Option<ContextValue>,
     },
-    /// In order; there may be more than fit into a message.
+    /// In order. There may be more keys than fit into a message.
     Keys {
         keys: Vec<ContextKey>,
         #[serde(default, skip_serializing_if = "is_zero")]
@@ -189,8 +193,8 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// Why what `ask` asked for was not done. Every answer that does not belong to it says that the
-    /// coordinator speaks another protocol.
+    /// Returns the reason why `ask` was not fulfilled. An answer of another ask becomes a refusal:
+    /// the coordinator uses another version of the protocol.
     pub fn into_refusal(self, ask: &str) -> Refusal {
         match self {
             Answer::Refused(refusal) => refusal,
@@ -224,7 +228,7 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// What is said of a budget that is used up.
+/// The message about a budget that is used up.
 pub fn exhausted(context: &ChildId, dimension: Dimension) -> String {
     format!("the {dimension} budget of `{context}` is used up")
 }
@@ -235,22 +239,23 @@ pub struct ClaimAnswer {
     pub lease: Lease,
     pub lease_until: Timestamp,
     pub left: TimeLeft,
-    /// The work as of now, which may be newer than the delivery.
+    /// The current work, which may be newer than the delivery.
     pub work: Execute,
-    /// Holds of earlier attempts that are still open; answer with `resume`.
+    /// Holds of earlier attempts that are still open. Report their ends with `resume`.
     pub open_holds: Vec<OpenHold>,
 }
 
-/// How much time an attempt has, as of this answer. A worker counts it down by a clock that counts suspended
-/// time: its time of day may differ from the coordinator's.
+/// The time that an attempt has left, as of this answer. A worker counts it down by a clock that
+/// includes suspended time, because its time of day may differ from the coordinator's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TimeLeft {
     /// The coordinator's time.
     pub now: Timestamp,
-    /// Until the lease expires.
+    /// The time until the lease expires.
     pub lease_ms: u64,
-    /// Until the deadline of the context; absent if it has none, or if it stands still.
+    /// The time until the deadline of the context. Absent if it has no deadline, or if the deadline
+    /// is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_ms: Option<u64>,
 }
@@ -263,7 +268,8 @@ pub struct OpenHold {
     pub amount: Amount,
 }
 
-/// Why a hold does not fit: which context denies it, in which dimension, and how much is left there (B5).
+/// The reason why a hold does not fit: the context that denies it, the dimension, and the amounts
+/// left there (B5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HoldDenied {
@@ -277,13 +283,14 @@ pub struct HoldDenied {
     pub held: Amount,
     pub left_usd: Usd,
     pub left_tokens: Tokens,
-    /// The context may wait for more budget: if no cheaper call is possible, report `out_of_budget` (B8).
+    /// The context may wait for more budget. If no cheaper call is possible, report `out_of_budget`
+    /// (B8).
     #[serde(default)]
     pub pause: bool,
 }
 
 impl HoldDenied {
-    /// Why `what` (a hold, a grant) does not fit, with every amount.
+    /// Describes why a hold or a grant (`what`) does not fit, with all amounts.
     pub fn describe(&self, what: &str) -> String {
         let HoldDenied { context, asked, limit, spent, held, left_usd, left_tokens, .. } = self;
         match self.dimension {
@@ -301,12 +308,12 @@ impl HoldDenied {
     }
 }
 
-/// A value of the shared store, and who wrote it.
+/// A value of the shared store, and its writer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ContextValue {
     pub value: Json,
-    /// The context that wrote it; absent for an input of the request.
+    /// The context that wrote it. Absent for an input of the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writer: Option<ChildId>,
     pub version: u32,

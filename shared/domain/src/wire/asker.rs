@@ -1,4 +1,4 @@
-//! Who asked for what only an administrator may (S7), and the record of it.
+//! The senders of administrators' requests (S7), and the records of these requests.
 
 use std::fmt;
 
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Timestamp;
 
-/// The header in which a sender says who it is. Nobody checks it.
+/// The header with the sender's name. It is not verified.
 pub const BY_HEADER: &str = "Trellis-By";
 
 /// The header of a worker's asks with the digest of its policy.
 pub const POLICY_HEADER: &str = "Trellis-Policy";
 
-/// Who asked for what only an administrator may (S7).
+/// The sender of an administrator's request (S7).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Asker {
-    /// As the server knows the connection.
+    /// The identity of the sender's connection according to the server.
     Server {
         account: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         user: Option<String>,
-        /// The name that the connection gave itself.
+        /// The name that the client chose for its connection.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         name: Option<String>,
     },
-    /// As the sender says of itself: nobody has checked it.
+    /// The name that the sender claims. It is not verified.
     Claimed(String),
 }
 
@@ -41,20 +41,21 @@ impl fmt::Display for Asker {
     }
 }
 
-/// What an administrator did, on `agent.audit.<what>`: agents, schedules, kept graphs, workers, and the policies that coordinators
-/// and workers were started with. What is asked for about a run is an event of that run.
+/// The record of an administrator's action, on `agent.audit.<what>`. It concerns agents, schedules,
+/// stored graphs, workers, or the policies with which coordinators and workers were started.
+/// Requests about a run are events of that run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AdminRecord {
     pub at: Timestamp,
-    /// Such as `apply_agents`.
+    /// The action, such as `apply_agents`.
     pub asked: String,
-    /// The names of what it is about.
+    /// The names of the affected agents, schedules, graphs or workers.
     pub names: Vec<String>,
-    /// Absent if nothing tells who it was.
+    /// The sender. Absent if it is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Asker>,
-    /// The SHA-256 of the request as it was sent, in hexadecimal digits: which content was put under these names. Absent for
-    /// what nobody asked for.
+    /// The SHA-256 of the request as it was sent, in hexadecimal digits. It identifies the content
+    /// that was stored under these names. Absent if the record has no request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! What people and tools send about running work: cancel, answer, raise, charge, delete, restore, and what
-//! becomes of disputed charges.
+//! Messages of people and tools about running work: cancel, answer, raise, charge, delete, restore,
+//! and decisions about disputed charges.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -9,8 +9,8 @@ use crate::{
     money::{Amount, Tokens, Usd},
 };
 
-/// Stops a whole trace, or one context and its descendants. It also counts if it comes before the context
-/// (G8). What had succeeded in a graph, and has an `undo`, is undone (G14).
+/// Stops a whole trace, or one context and its descendants. It also applies if it arrives before
+/// the context (G8). Successful steps of a graph with an `undo` are undone (G14).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cancel {
@@ -19,7 +19,7 @@ pub struct Cancel {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Text>,
-    /// Nothing is undone, also if that has begun.
+    /// Nothing is undone, even if undoing has begun.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub without_undo: bool,
 }
@@ -39,16 +39,17 @@ pub struct Input {
 #[serde(deny_unknown_fields)]
 pub struct AnswerMessage {
     pub child_id: ChildId,
-    /// The number of the question, from 1; an answer to an earlier question changes nothing.
+    /// The number of the question, from 1. An answer to an earlier question changes nothing.
     pub question: u32,
-    /// It must be as the question asks for (`choices`, `schema`), or is refused.
+    /// An answer that does not match the question's `choices` or `schema` is refused.
     pub answer: Text,
-    /// Who answers, for the record.
+    /// The name of the person who answers, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
 }
 
-/// What an administrator asks for about a run: on `agent.admin.raise` only `raise`, and so on.
+/// A request of an administrator about a run. On `agent.admin.raise` only `raise` is accepted, and
+/// so on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
@@ -66,25 +67,27 @@ pub struct Control {
 }
 
 impl Control {
-    /// A message about a trace that asks for nothing yet.
+    /// Makes a message about a trace without any request yet.
     pub fn of(trace_id: TraceId) -> Self {
         Control { trace_id, raise: None, charge: None, delete: None, restore: None, dispute: None }
     }
 }
 
-/// Takes a live agent back to an earlier step of its journal: later steps no longer count, but stay paid
-/// for (W5).
+/// Takes a live agent back to an earlier step of its journal. Later steps are ignored, but remain
+/// paid (W5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Restore {
     pub child_id: ChildId,
-    /// The number of this restore within its context, from 1; one that is already done changes nothing.
+    /// The number of this restore within its context, from 1. A restore that was done already
+    /// changes nothing.
     pub number: u32,
-    /// The last journal entry that counts; 0: none.
+    /// The last journal entry that still applies; 0: no entry.
     pub to: u32,
 }
 
-/// New, higher ceilings: at least one. Raising a ceiling to its present value changes nothing.
+/// New, higher ceilings; at least one is required. Raising a ceiling to its present value changes
+/// nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(extend("anyOf" = [{"required": ["max_cost_usd"]}, {"required": ["max_tokens"]}]))]
 #[serde(deny_unknown_fields)]
@@ -98,34 +101,36 @@ pub struct Raise {
     pub max_tokens: Option<Tokens>,
 }
 
-/// A ceiling that is there: whoever sends null has none to give, and would take the answer for a raise.
+/// Reads a ceiling and rejects null. A client that sends null raises nothing, and would take the
+/// answer for a raise.
 fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
-/// An external cost without a hold; booked once by its key (B11), as far as something is left for it (B18).
+/// An external cost without a hold. It is booked once by its key (B11), as far as the budget has
+/// room (B18).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Charge {
     pub child_id: ChildId,
     pub key: CallId,
     pub amount: Amount,
-    /// Who sends it, for the record.
+    /// The name of the sender, for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
 }
 
-/// Deletes the journal, outputs, inputs and result of a context, or of a whole trace (W6). Its costs stay
-/// booked.
+/// Deletes the journal, outputs, inputs and result of a context, or of a whole trace (W6). Its
+/// costs stay booked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Delete {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// Also ends and deletes what is live.
+    /// Also ends live contexts and deletes them.
     #[serde(default)]
     pub force: bool,
-    /// Who uses it from outside the trace, as far as the caller knows.
+    /// The known users of the content outside the trace.
     pub outside: Referrers,
 }
 
@@ -133,6 +138,6 @@ pub struct Delete {
 #[serde(rename_all = "snake_case")]
 pub enum Referrers {
     Known(Vec<String>),
-    /// Unknown: without force, the delete is refused.
+    /// Unknown. Without `force`, the delete is refused.
     Unknown,
 }

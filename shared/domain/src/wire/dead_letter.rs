@@ -1,5 +1,5 @@
-//! A dead letter: a message that was refused for good, kept for the operator with the reason. It is
-//! information only; nothing is decided by it.
+//! A dead letter: the record of a message that was rejected for good, with the reason. It is for
+//! the operator; no decision depends on it.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
     id::{CallId, ChildId, TraceId},
 };
 
-/// A message that was refused, kept for the operator on `agent.dead.…`.
+/// The record of a rejected message, for the operator, on `agent.dead.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DeadLetter {
     pub subject: String,
@@ -20,13 +20,14 @@ pub struct DeadLetter {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call_id: Option<CallId>,
-    /// The size and the digest of the message, by which it is told from others. Never the message itself, which may hold what not
-    /// everybody who reads dead letters may see.
+    /// The size and the digest of the message, which identify it. The message itself is left out,
+    /// because it may have content that readers of dead letters may not see.
     pub payload: String,
 }
 
 impl DeadLetter {
-    /// `subject` and `payload` are those of the refused message; no payload, if it is not a message that was refused.
+    /// Makes a dead letter from the rejected message's subject and payload. `payload` is `None` if
+    /// a rejection is not about a message.
     pub fn new(subject: impl Into<String>, payload: Option<&[u8]>, refusal: Refusal) -> Self {
         let told = |payload: &[u8]| format!("({} bytes, SHA-256 {})", payload.len(), digest::sha256(payload));
         DeadLetter {
@@ -39,7 +40,7 @@ impl DeadLetter {
         }
     }
 
-    /// Names the trace and the context that the refused message is about, where they are known.
+    /// Adds the trace and the context of the rejected message, as far as they are known.
     pub fn about(self, trace_id: Option<TraceId>, child_id: Option<ChildId>) -> Self {
         DeadLetter { trace_id, child_id, ..self }
     }

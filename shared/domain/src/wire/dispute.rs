@@ -1,5 +1,5 @@
-//! Disputed charges (B18): costs that nobody held and for which nothing was left. They are not booked until an
-//! administrator accepts them.
+//! Disputed charges (B18): costs without a hold that exceed the rest of the budget. They are not
+//! booked until an administrator accepts them.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,10 +9,10 @@ use crate::{
     time::Timestamp,
 };
 
-/// The part of a cost that is not booked, because nothing was left for it.
+/// The part of a cost that is not booked, because the budget has no room for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Dispute {
-    /// Its number within its context, from 1.
+    /// The number of the dispute within its context, from 1.
     pub number: u32,
     pub amount: Amount,
     pub of: DisputedCost,
@@ -27,13 +27,13 @@ pub struct Dispute {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DisputedCost {
-    /// Of a call, or of something a program did itself.
+    /// The cost of a call, or of an action of a program itself.
     Call(CallId),
-    /// Of a charge, by its key.
+    /// A charge, by its key.
     Charge(CallId),
 }
 
-/// Who sent a cost.
+/// The sender of a cost.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Sender {
@@ -41,7 +41,7 @@ pub enum Sender {
         worker_id: WorkerId,
         attempt: u32,
     },
-    /// Whoever sent the charge on `agent.admin.charge`, as they named themselves.
+    /// The sender of the charge on `agent.admin.charge`, with the name it gave.
     Control {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
@@ -51,13 +51,13 @@ pub enum Sender {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
-    /// Booked, past the ceiling if need be.
+    /// The amount is booked, beyond the ceiling if necessary.
     Accepted,
-    /// Not a cost of this run.
+    /// The amount is not a cost of this run.
     Dropped,
 }
 
-/// An administrator's decision about a disputed charge. The first one counts.
+/// An administrator's decision about a disputed charge. The first one is final.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DecideDispute {

@@ -1,5 +1,5 @@
-//! The work that a coordinator hands out. An offer in the queue only names it; the answer to the claim carries everything
-//! a worker needs, so that a worker in any language needs no other configuration.
+//! The work that a coordinator hands out. An offer in the queue has only the ids; the answer to the
+//! claim has everything else. So a worker in any language needs no other configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,19 +17,19 @@ use crate::{
     time::Timestamp,
 };
 
-/// Offers a context to the workers of a pool: a hint, to be claimed before anything is run.
+/// Offers a context to the workers of a pool. A worker must claim the context before it runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Offer {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// The attempt that it would begin.
+    /// The attempt that a claim would begin.
     pub attempt: u32,
     pub report_to: ClaimAt,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ClaimAt {
-    /// The full subject to send the claim to.
+    /// The full subject for the claim.
     pub ask: String,
 }
 
@@ -49,10 +49,11 @@ pub struct Execute {
     pub agent: AgentProfile,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// The tools it may call, narrowed by its ancestors; absent means all.
+    /// The tools that the agent may call, narrowed by its ancestors. Absent: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeSet<ToolName>>,
-    /// The names of the secrets that it may use (S8). The worker has the values, or refuses to run it.
+    /// The names of the secrets that the agent may use (S8). A worker without their values refuses
+    /// to run it.
     #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
     pub secrets: Secrets,
     pub inputs: BTreeMap<ContextKey, Json>,
@@ -61,53 +62,56 @@ pub struct Execute {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
     pub limits: Limits,
-    /// By the coordinators' clock. The answers to the claim and to ticks say how much time is left.
+    /// By the coordinators' clock. The answers to the claim and to ticks have the time that is
+    /// left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// The files that its caller handed over: it begins with copies of them in its `outputs/` (G10).
+    /// The files that the caller handed over. The agent begins with copies of them in its
+    /// `outputs/` (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
     pub budget: BudgetSnapshot,
-    /// The ladder of its budget (B21).
+    /// The ladder of the context's budget (B21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_budget: Vec<Rung>,
     pub report_to: ReportTo,
-    /// The results of its children that have ended. If they are large or many, only the newest.
+    /// The results of children that have ended. If they are large or many, only the newest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub children: Vec<ChildResult>,
     /// The answers of humans to its questions, in order. If they are large, only the last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub answers: Vec<GivenAnswer>,
-    /// Its journal begins with a copy of another context's, up to here (W5).
+    /// The journal begins with a copy of another context's journal up to this place (W5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
-    /// The latest restore, if any: later journal entries no longer count.
+    /// The latest restore, if there is one. Later journal entries are ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restore: Option<RestorePoint>,
-    /// How many entries its journal had, as earlier attempts reported. With fewer entries the journal is
-    /// incomplete, and going on from it would repeat work.
+    /// The number of journal entries that earlier attempts reported. A journal with fewer entries
+    /// is incomplete, and continuing from it would repeat work.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub journaled: u32,
-    /// What this message lacks because it would be too large; it is asked for (`part`).
+    /// The parts that are missing because this message would be too large. They can be requested
+    /// (`part`).
     #[serde(default, skip_serializing_if = "LeftOut::is_nothing")]
     pub left_out: LeftOut,
 }
 
-/// What a message lacks because it would be too large.
+/// The parts that are missing because a message would be too large.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LeftOut {
-    /// Children that have ended may be missing: one that is not listed may have ended.
+    /// Results of children may be missing: a child that is not listed may have ended.
     #[serde(skip_serializing_if = "is_false")]
     pub children: bool,
-    /// These inputs.
+    /// The missing inputs.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub inputs: BTreeSet<ContextKey>,
-    /// So many of the first answers.
+    /// The number of missing answers, from the first on.
     #[serde(skip_serializing_if = "super::report::is_zero")]
     pub answers: u32,
 }
@@ -118,7 +122,7 @@ impl LeftOut {
     }
 }
 
-/// A part of a context's work that its message may lack.
+/// The name of a part of a context's work that its message may lack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PartName {
@@ -129,11 +133,11 @@ pub enum PartName {
     Answer(u32),
 }
 
-/// A part that was asked for.
+/// A part that was requested.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// None if the child has not ended.
+    /// `None` if the child has not ended.
     Child(Option<ChildResult>),
     Input(Json),
     Answer(GivenAnswer),
@@ -145,14 +149,14 @@ pub enum Part {
 pub struct RestorePoint {
     /// The number of this restore within its context, from 1.
     pub number: u32,
-    /// The last journal entry that counts; 0: none.
+    /// The last journal entry that still applies; 0: no entry.
     pub to: u32,
-    /// How many of `answers` came before this restore: answers to later questions follow them.
+    /// The number of `answers` before this restore. Answers to later questions follow them.
     #[serde(default)]
     pub answers: u32,
 }
 
-/// The full subjects to ask and report on: a worker in any language needs no other configuration.
+/// The full subjects for asks and reports. A worker in any language needs no other configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReportTo {
@@ -162,13 +166,13 @@ pub struct ReportTo {
     pub cost: String,
     /// The journal of the context.
     pub history: String,
-    /// What the agent says while it works; not stored.
+    /// The agent's output while it works; not stored.
     pub stream: String,
-    /// Broadcast: stop running one context of this trace.
+    /// Broadcast: stop one context of this trace.
     pub stop: String,
 }
 
-/// The only thing a parent gets from its child: no steps, no memory, no files (I2).
+/// The result of a child for its parent. The parent gets no steps, no memory and no files (I2).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChildResult {
@@ -185,13 +189,13 @@ pub struct ChildResult {
 pub struct GivenAnswer {
     pub question: Text,
     pub answer: Text,
-    /// Who answered, if they said so.
+    /// The name of the person who answered, if the answer has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
-    /// Nobody answered in time: this is the question's default.
+    /// No answer came in time, so this is the question's default.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,
-    /// No answer: a restore withdrew the question. It keeps its number: the next question gets the next one.
+    /// Not an answer: a restore withdrew the question. The question's number is not used again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub withdrawn: bool,
 }

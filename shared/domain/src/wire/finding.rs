@@ -1,5 +1,5 @@
-//! Finding runs (G17): what is asked for, and what a run shows of itself. An index chooses candidates; `RunsQuery::matches`
-//! decides.
+//! Finding runs (G17): the query, and the summary of a run. An index finds candidates;
+//! `RunsQuery::matches` decides.
 
 use std::{fmt, str::FromStr};
 
@@ -13,43 +13,43 @@ use crate::{
     time::Timestamp,
 };
 
-/// Which runs are asked for: those that fit everything that is given. `{}` means the newest ones.
+/// A query for runs that match all given fields. `{}` returns the newest runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunsQuery {
-    /// The most runs of one answer: at most 500.
+    /// The most runs of one answer, up to 500.
     #[serde(default = "default_limit")]
     pub limit: u32,
-    /// The `next` of an earlier answer: continues behind its last run.
+    /// The `next` of an earlier answer: continues after its last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<RunsCursor>,
-    /// The run has all of these.
+    /// The run has all of these labels.
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// The status of its root is one of these; any, if there are none.
+    /// The status of its root is one of these. Empty: any status.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub status: Vec<ContextStatus>,
     /// The agent of its root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// Whether a context of it waits for a human: for an answer, or for a larger budget.
+    /// True if a context of the run waits for a human: for an answer, or for a larger budget.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_for_human: Option<bool>,
-    /// It has spent at least this.
+    /// The run has spent at least this amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_cost_usd: Option<Usd>,
-    /// It has spent at most this.
+    /// The run has spent at most this amount.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
-    /// It was submitted then or later.
+    /// The run was submitted at this time or later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
-    /// It was submitted before then.
+    /// The run was submitted before this time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Its id begins with these hex digits: at least 4.
+    /// The run's id begins with these hex digits: at least 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prefix: Option<TracePrefix>,
 }
@@ -74,13 +74,13 @@ impl Default for RunsQuery {
 }
 
 impl RunsQuery {
-    /// Whether it leaves out any run.
+    /// Returns true if the query excludes any runs.
     pub fn is_filter(&self) -> bool {
         let all = RunsQuery { limit: self.limit, after: self.after, ..RunsQuery::default() };
         *self != all
     }
 
-    /// Whether a run is asked for, wherever the page begins.
+    /// Returns true if a run matches, on any page.
     pub fn matches(&self, run: &RunSummary) -> bool {
         let spent = run.budget.spent.cost_usd;
         self.labels.iter().all(|(key, value)| run.labels.get(key) == Some(value))
@@ -114,43 +114,43 @@ pub struct RunSummary {
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
     pub status: ContextStatus,
-    /// How many of its contexts have asked a human and have no answer yet (G7).
+    /// The number of its contexts that have asked a human and have no answer yet (G7).
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub questions: u32,
-    /// A context of it waits for a human: for an answer, or for a larger budget.
+    /// A context of the run waits for a human: for an answer, or for a larger budget.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub waiting_for_human: bool,
     pub started_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
     pub budget: BudgetSnapshot,
-    /// The agents that spent it. The sums add up to all that was spent.
+    /// The agents that spent the money. The amounts add up to everything that was spent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub spent_by: Vec<Spender>,
 }
 
-/// What the contexts of one agent spent themselves with one model. A run tells twelve of them at most; if there are more, the last is the sum of the
-/// others.
+/// The own costs of one agent's contexts with one model. A run lists at most twelve; if there are
+/// more, the last is the sum of all others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Spender {
-    /// Absent: the cost is of no agent, as a charge on a graph, or of others.
+    /// Absent: the cost belongs to no agent, such as a charge on a graph, or is the sum of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// Absent: the cost is an estimate, a charge, of no model, or of others.
+    /// Absent: the cost is an estimate, a charge, without a model, or the sum of others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// It is the sum of all that are not told one by one.
+    /// True for the sum of all that are not listed separately.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub others: bool,
     #[serde(deserialize_with = "booked::usd")]
     pub cost_usd: Usd,
 }
 
-/// Which open questions are asked for: of runs that wait for a human, the newest run first.
+/// A query for open questions of runs that wait for a human, the newest run first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PendingQuery {
-    /// The most runs whose questions one answer lists: at most 100.
+    /// The most runs in one answer, up to 100.
     #[serde(default = "default_limit")]
     pub limit: u32,
     /// As in a query for runs.
@@ -158,18 +158,18 @@ pub struct PendingQuery {
     pub after: Option<RunsCursor>,
 }
 
-/// A question that nobody has answered yet.
+/// A question without an answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PendingQuestion {
     #[serde(flatten)]
     pub question: Question,
-    /// Since when it waits.
+    /// The time of the question.
     pub asked_at: Timestamp,
-    /// How long it has waited, by the coordinators' clock.
+    /// The time since the question, by the coordinators' clock.
     pub age_ms: u64,
 }
 
-/// A place in the list of runs: behind this one. `<milliseconds>-<trace_id>`.
+/// A place in the list of runs, after this run: `<milliseconds>-<trace_id>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RunsCursor {
     pub started_at: Timestamp,

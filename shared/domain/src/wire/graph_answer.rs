@@ -1,4 +1,4 @@
-//! What an agent gets of a graph that it ran (G5, G10): every step, within a bounded size.
+//! The result of a graph for the agent that ran it (G5, G10): all steps, within a bounded size.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +10,9 @@ use crate::{
     wording,
 };
 
-/// The most steps in one answer. If a graph has more, those that succeeded are left out first.
+/// The most steps in one answer. In a larger graph, successful steps are left out first.
 const MAX_STEPS: usize = 1_000;
-/// The longest reason in an answer, and all of them together.
+/// The longest reason in an answer. [`MAX_REASONS_BYTES`] bounds all of them together.
 const MAX_REASON_BYTES: usize = 1_000;
 const MAX_REASONS_BYTES: usize = 512 * 1024;
 
@@ -20,21 +20,21 @@ const MAX_REASONS_BYTES: usize = 512 * 1024;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GraphAnswer {
     pub verdict: GraphVerdict,
-    /// The answer of its own agent, or the result of the step that won.
+    /// The answer of the graph's own agent, or the result of the step that won.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
-    /// The size of a result that the answer has no room for.
+    /// The size of a result that is too large for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
     pub steps: Vec<StepAnswer>,
-    /// How many steps are not listed: there are too many.
+    /// The number of steps that are not listed, because there are too many.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub left_out: u32,
 }
 
-/// A step in the answer to an agent; the fields are those of a step in an outcome.
+/// A step in the answer to an agent. Its fields are those of a step in an outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StepAnswer {
     pub id: StepId,
@@ -65,7 +65,8 @@ pub struct StepAnswer {
 }
 
 impl GraphAnswer {
-    /// From the reports of all steps. If the graph's own agent combined the findings, its answer stands for them.
+    /// Makes the answer from the reports of all steps. If the graph's own agent combined the
+    /// findings, its answer replaces their results.
     pub fn new(verdict: GraphVerdict, steps: Vec<StepReport>, combined: bool) -> Self {
         let mut reasons = Reasons { room: MAX_REASONS_BYTES, combined };
         let mut room = MAX_STEPS;
@@ -74,17 +75,17 @@ impl GraphAnswer {
     }
 }
 
-/// Makes the steps of an answer, with reasons as long as there is room for them.
+/// Makes the steps of an answer, with reasons until their room is used up.
 struct Reasons {
     room: usize,
-    /// The graph's own agent combined the findings.
+    /// True if the graph's own agent combined the findings.
     combined: bool,
 }
 
-/// As many steps as there is room for, in order, and how many are left out.
+/// Returns the steps in order until the room is used up, and the number of steps that are left out.
 fn answers(steps: Vec<StepReport>, room: &mut usize, reasons: &mut Reasons) -> (Vec<StepAnswer>, u32) {
     let succeeded = |step: &StepReport| step.status == StepStatus::Succeeded && !step.partial;
-    // Room is kept for those still to come that did not succeed.
+    // Reserves room for later steps that did not succeed.
     let mut kept = steps.iter().filter(|step| !succeeded(step)).count();
     let (mut listed, mut left_out) = (Vec::new(), 0);
     for mut step in steps {
@@ -104,7 +105,7 @@ fn answers(steps: Vec<StepReport>, room: &mut usize, reasons: &mut Reasons) -> (
     (listed, left_out)
 }
 
-/// A step, and those in it.
+/// Counts a step and its inner steps.
 fn count(step: &StepReport) -> u32 {
     1 + step.steps.iter().map(count).sum::<u32>()
 }

@@ -1,6 +1,6 @@
-//! The journal of a context, on `agent.history.<pool>.<trace>.<child>`: every model answer and tool call, in order. Each entry
-//! is a checkpoint (W5). An entry is appended only behind the last one that its writer has seen, so that a
-//! worker that lost its context can't add to the journal.
+//! The journal of a context, on `agent.history.<pool>.<trace>.<child>`: every model answer and tool
+//! call, in order. Each entry is a checkpoint (W5). An entry is appended only directly after the
+//! last one that its writer has seen. So a worker that lost its context can't add to the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,42 +32,45 @@ pub struct HistoryEntry {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum HistoryStep {
-    /// A later attempt took over: nothing that an earlier one writes is accepted from here on.
+    /// A later attempt took over. From here on, entries of earlier attempts are rejected.
     Began { worker_id: WorkerId },
     /// A model answered.
     Model(Box<ModelStep>),
-    /// A paid call whose end nobody knows (B10).
+    /// A paid call whose end is unknown (B10).
     Lost(Box<LostStep>),
     /// A tool was called and answered, or failed.
     Tool(Box<ToolStep>),
-    /// The entries after `to` and before this one no longer count (W5). The restores of a context are
-    /// numbered from 1: each is written once, by whichever attempt.
+    /// The entries after `to` and before this one are ignored (W5). The restores of a context are
+    /// numbered from 1. Each is written once, by any attempt.
     Restored { number: u32, to: u32 },
-    /// The model, tool, message, received and compacted entries that another context had at `from.step` follow as copies,
-    /// `copies` of them (W5). They were paid for there.
+    /// A branch: the model, tool, message, received and compacted entries of another context up to
+    /// `from.step` follow as `copies` copies (W5). The other context paid for them.
     Branched { from: Checkpoint, copies: u32 },
-    /// The files that its caller handed over, as they were copied for this context (G10): they are in its `outputs/`.
+    /// The files that the caller handed over, as copied for this context (G10). They are in its
+    /// `outputs/`.
     Received { files: Vec<OutputFile> },
-    /// A message to the agent, which it sees from here on (G13).
+    /// A message to the agent. The agent sees it from here on (G13).
     Told(Box<PersonMessage>),
-    /// The budget has reached a rung, which counts from here on (B21).
+    /// The budget has reached a rung, which applies from here on (B21).
     Rung(Box<ReachedRung>),
-    /// A check decided about a call before it was made (B16), and no entry of that call says so.
+    /// A check decided about a call before the call was made (B16), and the call itself has no
+    /// entry.
     Checked(Box<CheckedStep>),
-    /// The window was full: it no longer shows all of the entries `from` to `to` (W7). They stay in the journal. A
-    /// summary of entries is a model's answer with [`ModelStep::summary_of`].
+    /// The window was full, so it no longer shows all of the entries `from` to `to` (W7). The
+    /// journal keeps them. A summary of entries is a model's answer with [`ModelStep::summary_of`].
     Compacted { from: u32, to: u32, how: CompactionKind },
-    /// How it ended.
+    /// The end of the agent's work, with its verdict.
     Result(Box<ResultStep>),
 }
 
-/// What a window shows of entries that were compacted.
+/// The replacement for compacted entries in a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CompactionKind {
-    /// Outputs of tools as references: the tool, the size, and where to read them again.
+    /// Tool outputs become references: the tool, the size, and the place where they can be read
+    /// again.
     References,
-    /// Nothing, and a line that says so.
+    /// Entries are left out, and a line mentions it.
     Dropped,
 }
 
@@ -80,7 +83,7 @@ impl HistoryStep {
         if let HistoryStep::Result(step) = self { Some(step) } else { None }
     }
 
-    /// The paid call that this entry tells of, and what it cost (B19).
+    /// Returns the paid call of this entry and its cost (B19).
     pub fn paid_call(&self) -> Option<(&CallId, Amount)> {
         match self {
             HistoryStep::Model(step) => Some((&step.call_id, step.cost.amount)),
@@ -98,7 +101,7 @@ impl HistoryStep {
         }
     }
 
-    /// The decisions of checks that this entry records (B16).
+    /// Returns the decisions of checks in this entry (B16).
     pub fn checks(&self) -> &[CheckedStep] {
         match self {
             HistoryStep::Model(step) => &step.checks,
@@ -116,8 +119,8 @@ impl HistoryStep {
         }
     }
 
-    /// Whether a branch begins with it: a model's answer, a tool's, a message to the agent, files that it was handed, or what
-    /// its window no longer shows. The rest is bookkeeping.
+    /// Returns true if a branch copies the entry: a model's or tool's answer, a message to the
+    /// agent, files that it got, or a compaction of its window. All other entries are bookkeeping.
     pub fn is_work(&self) -> bool {
         match self {
             HistoryStep::Model(_)
@@ -136,7 +139,7 @@ impl HistoryStep {
     }
 }
 
-/// Whether the journal of a branch has all the entries it was to copy.
+/// Returns true if the journal of a branch has all its copies.
 pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) -> bool {
     let (mut copies, mut work) = (None, 0_u32);
     for step in journal {
@@ -148,16 +151,17 @@ pub fn has_all_copies<'a>(journal: impl IntoIterator<Item = &'a HistoryStep>) ->
     copies.is_some_and(|copies| work >= copies)
 }
 
-/// Tells the entries of a context itself from the copies that a branch begins with (W5), which were paid for elsewhere. Between the
-/// copies may stand what is none: an attempt that took over while they were made says so.
+/// Distinguishes a context's own entries from the copies at the beginning of a branch (W5), which
+/// another context paid for. Other entries can be between the copies: an attempt that took over
+/// while they were written adds one.
 #[derive(Debug, Clone, Default)]
 pub struct Copies {
-    /// Those that are still to come.
+    /// The number of copies that are still to come.
     left: u32,
 }
 
 impl Copies {
-    /// Whether the next entry is one.
+    /// Returns true if the next entry is a copy.
     pub fn is_copy(&mut self, step: &HistoryStep) -> bool {
         if let HistoryStep::Branched { copies, .. } = step {
             self.left = *copies;
@@ -175,7 +179,7 @@ impl Copies {
 pub struct Checkpoint {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// The number of the last entry that counts.
+    /// The number of the last entry that is included.
     pub step: u32,
 }
 
@@ -188,46 +192,47 @@ pub struct ModelStep {
     pub cost: CallCost,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// A digest of everything that was sent. If the next call sends the same and more, the worker knows
-    /// from this entry how many tokens the beginning has.
+    /// A digest of everything that was sent. If the next call begins with the same content, the
+    /// worker knows from this entry how many tokens that beginning has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent: Option<String>,
-    /// How what was sent begins, if it does not begin as that of an earlier entry does. A program may send something else in every call: of
-    /// that, the first is here, and then what has another system message or other tools.
+    /// The beginning of the sent messages, if no earlier entry has the same beginning. A program
+    /// may send other messages in every call. For a program, the first call has it, and then each
+    /// call with another system message or other tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt: Option<Box<Prompt>>,
-    /// How often calls of the context have been retried so far.
+    /// The number of retries of calls in the context so far.
     #[serde(default)]
     pub retries: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
-    /// The token limit of the answer: lowered where the budget is too small for more (B5).
+    /// The token limit of the answer. It is lower than usual if the budget is too small (B5).
     pub max_tokens: u32,
-    /// The answer reached that limit.
+    /// The answer reached its token limit.
     #[serde(default)]
     pub cut_off: bool,
-    /// This is its last report, paid from the closing reserve (B7).
+    /// The answer is the agent's last report, paid from the closing reserve (B7).
     #[serde(default)]
     pub closing: bool,
-    /// Identifies the request of an agent that is a program: the same request in a later attempt gets this
-    /// answer.
+    /// Identifies the request of a program. The same request in a later attempt gets this answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<String>,
-    /// What the checks of the call decided, and those of the tool calls it requests.
+    /// The decisions of checks about this call and about the tool calls it requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckedStep>,
-    /// It is no answer of the agent but a summary of the entries up to this number, which the window shows instead of
-    /// them (W7).
+    /// Set if this is not an answer of the agent but a summary of the entries up to this number.
+    /// The window shows the summary instead of them (W7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary_of: Option<u32>,
-    /// The tools that it called without having been offered them.
+    /// The tools that the answer calls although they were not offered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unoffered: Vec<String>,
 }
 
-/// What a model got before the first answer of the conversation, as it was sent. What follows is in the journal.
+/// The messages that a model got before the first answer of the conversation, as they were sent.
+/// The journal has the rest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Prompt {
     pub messages: Vec<PromptMessage>,
@@ -239,9 +244,9 @@ pub struct Prompt {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PromptMessage {
     pub role: PromptRole,
-    /// Its beginning, if it is long.
+    /// The text. Of a long text, only the beginning.
     pub text: String,
-    /// The bytes of all of it.
+    /// The bytes of the whole text.
     pub size_bytes: u64,
 }
 
@@ -253,7 +258,8 @@ pub enum PromptRole {
 }
 
 impl ModelStep {
-    /// The check that denied the answer or halted its context for it, if one did. Its tool calls are not kept.
+    /// Returns the check that denied this answer, or halted the context because of it. The tool
+    /// calls of such an answer are not stored.
     pub fn denied(&self) -> Option<&CheckedStep> {
         self.checks.iter().find(|step| step.denies_answer())
     }
@@ -268,49 +274,50 @@ pub struct CheckedStep {
     pub decision: CheckDecision,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The call, the same in every attempt. Absent for the call of the entry itself.
+    /// The call; the same value in every attempt. Absent for the call of the entry itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-    /// A human was asked: uses up one answer.
+    /// A human was asked. Each such decision uses one answer.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
-    /// The texts of messages that the check changed, by a digest of what they were. The change applies to every later call.
+    /// The new texts of messages that the check changed, by a digest of the old text. The change
+    /// applies to every later call.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub changed: BTreeMap<String, String>,
-    /// Digests of the texts of messages that a program or an MCP tool has judged. Later calls send them as they are, or as
-    /// they were changed, without judging them again.
+    /// Digests of message texts that a program or an MCP tool has judged. Later calls send these
+    /// texts, or their changed forms, without judging them again.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub judged: BTreeSet<String>,
 }
 
 impl CheckedStep {
-    /// Whether nobody may use the answer that it is about.
+    /// Returns true if the answer of this decision must not be used.
     pub fn denies_answer(&self) -> bool {
         self.moment == Moment::AfterCall && matches!(self.decision, CheckDecision::Deny | CheckDecision::Halt)
     }
 }
 
-/// A call that was made, and whose answer did not come: it is booked at its hold. If its real cost comes later, the books
-/// have that, and the journal keeps this.
+/// A call that was made without an answer. It is booked at its hold. If its real cost arrives
+/// later, the budget is corrected, and this entry stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LostStep {
     pub call_id: CallId,
-    /// None if an earlier attempt lost it: then only its hold is known.
+    /// `None` if an earlier attempt lost the call: only its hold is known then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// Its hold.
+    /// The call's hold.
     pub amount: Amount,
-    /// What became of it, as far as is known.
+    /// The cause of the loss, as far as it is known.
     pub cause: String,
 }
 
-/// The cost of one call, and the prices used.
+/// The cost of one call, and the price table used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CallCost {
     pub amount: Amount,
-    /// The provider reported no usage: charged at the hold.
+    /// The provider reported no usage, so the cost is the hold.
     #[serde(default)]
     pub estimated: bool,
     /// The price table and its version.
@@ -323,7 +330,7 @@ pub struct CallCost {
 pub struct ToolCall {
     /// The model's id for this call.
     pub id: String,
-    /// As the model spelled it; a tool of that name may not exist.
+    /// The name as the model wrote it. A tool of that name may not exist.
     pub tool: String,
     pub arguments: Json,
 }
@@ -331,23 +338,23 @@ pub struct ToolCall {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ToolStep {
-    /// The `id` of the call it answers.
+    /// The `id` of the call that it answers.
     pub id: String,
-    /// The tool; `agent:spawn` for whatever starts a child (I2).
+    /// The tool; `agent:spawn` for all tools that start a child (I2).
     pub tool: ToolName,
     pub output: ToolOutput,
     #[serde(default)]
     pub is_error: bool,
-    /// What was done, for people.
+    /// A description of the action, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// What the checks of the call decided.
+    /// The decisions of checks about the call.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckedStep>,
 }
 
 impl ToolStep {
-    /// Whether the tool was called, and a check then denied its output.
+    /// Returns true if the tool was called and a check then denied its output.
     pub fn output_denied(&self) -> bool {
         let denied = |step: &CheckedStep| {
             step.moment == Moment::AfterTool
@@ -363,7 +370,7 @@ impl ToolStep {
 pub enum ToolOutput {
     Inline(String),
     Offloaded {
-        /// In the workspace.
+        /// The path in the workspace.
         path: String,
         preview: String,
         object: ObjectReference,
@@ -374,10 +381,10 @@ pub enum ToolOutput {
 #[serde(deny_unknown_fields)]
 pub struct ResultStep {
     pub verdict: Verdict,
-    /// The files it left in `outputs/`.
+    /// The files that it left in `outputs/`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub outputs: Vec<OutputFile>,
-    /// The layers a program ran under, and those that were not available (I4).
+    /// The sandbox layers of a program, and those that were not available (I4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxReport>,
 }
@@ -385,7 +392,7 @@ pub struct ResultStep {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OutputFile {
-    /// Beneath `outputs/`.
+    /// The path below `outputs/`.
     pub path: String,
     pub object: ObjectReference,
 }
@@ -401,7 +408,7 @@ pub struct SandboxReport {
 #[serde(deny_unknown_fields)]
 pub struct AppliedLayer {
     pub layer: crate::sandbox::Layer,
-    /// To what extent: an ABI version, the limits.
+    /// The extent of the layer: an ABI version, or the limits.
     pub detail: String,
 }
 
@@ -412,15 +419,15 @@ pub struct MissingLayer {
     pub reason: String,
 }
 
-/// What an agent says while it works, on `agent.stream.<trace>.<child>`. Not stored: finished steps are in
-/// the journal.
+/// The output of a working agent, on `agent.stream.<trace>.<child>`. It is not stored; finished
+/// steps are in the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StreamPiece {
     pub trace_id: TraceId,
     pub child_id: ChildId,
     pub attempt: u32,
-    /// The number of the journal entry this will be part of.
+    /// The number of the journal entry that this piece will be part of.
     pub number: u32,
     pub said: Said,
 }
@@ -430,7 +437,7 @@ pub struct StreamPiece {
 pub enum Said {
     /// A piece of a model's answer.
     Text(String),
-    /// The call is retried: the text of it so far does not count.
+    /// The call is retried, so the text so far is invalid.
     Again { why: String },
     /// A tool is being called.
     Tool { tool: String },

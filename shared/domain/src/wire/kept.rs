@@ -1,25 +1,26 @@
-//! Graphs that are kept under names (G18): their versions, and what is told about them.
+//! Graphs that are stored under names (G18): their versions, and the answers about them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{id::GraphName, json::Json, time::Timestamp};
 
-/// A version of a graph, on `agent.kept.<name>`.
+/// A version of a stored graph, on `agent.kept.<name>`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GraphVersion {
-    /// From 1 on, over all deletions.
+    /// Counted from 1; a deletion does not reset it.
     pub version: u64,
-    /// With the graphs that its own steps name. None: the graph was deleted, and none of the versions before counts.
+    /// The graph, including the graphs that its own steps name. `None`: the graph was deleted, with
+    /// all earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<Json>,
 }
 
-/// A kept graph in a list.
+/// A stored graph in a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GraphSummary {
     pub name: GraphName,
     pub version: u64,
-    /// When this version was put.
+    /// The time at which this version was stored.
     pub at: Timestamp,
     pub bytes: u64,
     /// The inputs that its `input_schema` requires.
@@ -30,14 +31,14 @@ pub struct GraphSummary {
     pub uses: Vec<String>,
 }
 
-/// One version of a kept graph.
+/// One version of a stored graph.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct GraphShown {
     #[serde(flatten)]
     pub summary: GraphSummary,
-    /// The latest version, and all earlier ones that are kept.
+    /// The latest version, and all earlier ones that are still stored.
     pub versions: Vec<u64>,
-    /// The graph itself, with the graphs that its steps name. `input_schema`, `output` and `output_schema` say what it takes
-    /// and gives.
+    /// The graph itself, including the graphs that its steps name. `input_schema`, `output` and
+    /// `output_schema` describe its inputs and its result.
     pub graph: Json,
 }

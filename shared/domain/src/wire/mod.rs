@@ -1,5 +1,6 @@
-//! The messages on the bus, as types whose fields are checked when they are read. A worker or client in any
-//! language needs these and the subjects, and nothing else. Decoding goes through [`crate::decode`].
+//! The messages on the bus, as types whose fields are checked when they are read. A worker or
+//! client in any language needs only these and the subjects. Decoding goes through
+//! [`crate::decode`].
 
 mod amend;
 mod ask;
@@ -73,8 +74,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::{ChildId, LeaseToken};
 
-/// Identifies an attempt: the answer to its claim. A worker repeats it in everything it sends; with an
-/// older attempt or another token a message changes no state.
+/// Identifies an attempt: the answer to its claim. A worker repeats it in every message it sends. A
+/// message with an older attempt or another token changes no state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Lease {

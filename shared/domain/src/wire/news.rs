@@ -1,5 +1,5 @@
-//! What an agent has to see before its next call: messages to it (G13), and the rungs of its budget that it has reached
-//! (B21). The coordinator numbers both; a worker says which it has in its journal.
+//! News for an agent before its next call: messages to it (G13), and rungs that its budget has
+//! reached (B21). The coordinator numbers both; a worker reports the numbers that its journal has.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,22 +10,23 @@ use crate::{
     money::{Tokens, Usd, booked},
 };
 
-/// A message to an agent: it sees it before its next model call, once, in order.
+/// A message to an agent. The agent sees messages once each, in order, before its next model call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tell {
     /// The context; absent: the root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// The sender's own name for the message: the same id and text again changes nothing.
+    /// The sender's own id for the message. A second message with the same id and text changes
+    /// nothing.
     pub id: CallId,
     pub text: Text,
-    /// Who sends it; the agent sees that too.
+    /// The name of the sender; the agent sees it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Text>,
 }
 
-/// The latest numbers that the journal of a context has. What is absent is not wanted.
+/// The latest numbers in the journal of a context. Absent kinds of news are not requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SeenNumbers {
@@ -35,7 +36,8 @@ pub struct SeenNumbers {
     pub rungs: Option<u32>,
 }
 
-/// What came behind the numbers of a [`SeenNumbers`], in order; there may be more than fit into a message.
+/// The news after the numbers of a [`SeenNumbers`], in order. There may be more than fit into one
+/// message.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct News {
@@ -48,7 +50,8 @@ pub struct News {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PersonMessage {
-    /// Its number within its context, from 1; absent in a branch, for what another context was told.
+    /// The number of the message within its context, from 1. Absent in a branch for messages to the
+    /// other context.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<u32>,
     pub text: Text,
@@ -56,11 +59,11 @@ pub struct PersonMessage {
     pub by: Option<Text>,
 }
 
-/// A rung that the budget of a context has reached, with what is left now.
+/// A rung that the budget of a context has reached, with the amounts that are left now.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReachedRung {
-    /// Its place in the ladder, from 1.
+    /// The place of the rung in the ladder, from 1.
     pub number: u32,
     pub at: Fraction,
     pub action: RungAction,

@@ -1,5 +1,5 @@
-//! What the coordinator publishes: acceptances, questions, snapshots and outcomes. An outcome is decided
-//! and committed; only an outcome is final.
+//! The messages that the coordinator publishes: acceptances, questions, snapshots and outcomes. An
+//! outcome is decided and committed; only an outcome is final.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -20,12 +20,12 @@ use crate::{
 pub struct Acceptance {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// What is lower than the submission asked for (B17).
+    /// The terms that are lower than requested (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjustment>,
 }
 
-/// How a context ended. The first committed end counts.
+/// The end of a context. The first committed end is final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EndStatus {
@@ -38,7 +38,7 @@ pub enum EndStatus {
 }
 
 impl EndStatus {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             EndStatus::Completed => "completed",
@@ -57,24 +57,24 @@ impl fmt::Display for EndStatus {
     }
 }
 
-/// A question from an agent in the tree or from an `approve` step, for the root's caller. Sent again, with the number of the
-/// reminder, it is still one question.
+/// A question of an agent in the tree or of an `approve` step, for the root's caller. A reminder
+/// repeats the same question with the reminder's number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Question {
     pub trace_id: TraceId,
     pub child_id: ChildId,
-    /// The number of the question within its context, from 1; the answer names it.
+    /// The number of the question within its context, from 1. The answer refers to it.
     pub number: u32,
     pub question: Text,
-    /// The contexts from the root down to the asking one.
+    /// The contexts from the root down to the one that asks.
     pub path: Vec<ChildId>,
-    /// What the answer must be, and what happens without one.
+    /// The valid answers, and the result without an answer.
     #[serde(flatten)]
     pub form: Form,
-    /// When `timeout_ms` is over.
+    /// The time at which `timeout_ms` ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer_by: Option<Timestamp>,
-    /// How often it was asked again.
+    /// The number of reminders so far.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub reminder: u32,
 }
@@ -83,32 +83,33 @@ pub struct Question {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct BudgetSnapshot {
     pub limit: Amount,
-    /// Of the context and its descendants.
+    /// Spent by the context and its descendants.
     #[serde(deserialize_with = "booked::amount")]
     pub spent: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub held: Amount,
     #[serde(deserialize_with = "booked::amount")]
     pub remaining: Amount,
-    /// Of the context alone.
+    /// Spent by the context alone.
     #[serde(deserialize_with = "booked::amount")]
     pub own: Amount,
-    /// The part of `spent` booked for calls whose end is unknown (B10).
+    /// The part of `spent` for calls whose end is unknown (B10).
     #[serde(deserialize_with = "booked::amount")]
     pub estimated: Amount,
-    /// Costs that nobody held and for which nothing was left, of the context and its descendants. Not part of `spent`
-    /// unless an administrator accepts them (B18).
+    /// Costs of the context and its descendants without a hold that exceed the rest of the budget.
+    /// They are not part of `spent` unless an administrator accepts them (B18).
     #[serde(default, deserialize_with = "booked::amount", skip_serializing_if = "Amount::is_nothing")]
     pub disputed: Amount,
-    /// By how much its limit is passed: by a provider that took more than its hold, or by accepted disputes (B11).
+    /// The amount above the limit, because a provider charged more than its hold or disputes were
+    /// accepted (B11).
     #[serde(deserialize_with = "booked::amount")]
     pub overspent: Amount,
     pub closing_reserve_usd: Usd,
     pub funding: Funding,
 }
 
-/// The status of a context. Maps one to one to A2A task states. A context that waits for others, of which some have asked
-/// a human, is `input_required` as they are (G7).
+/// The status of a context. It maps one to one to A2A task states. A context that waits for
+/// contexts which have asked a human is `input_required` too (G7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextStatus {
@@ -121,7 +122,7 @@ pub enum ContextStatus {
 }
 
 impl ContextStatus {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             ContextStatus::Submitted => "submitted",
@@ -140,72 +141,75 @@ pub struct ContextSnapshot {
     pub child_id: ChildId,
     pub parent_id: Option<ChildId>,
     pub agent_id: Option<AgentId>,
-    /// The version of its agent's profile; a built-in agent has none.
+    /// The version of its agent's profile. A built-in agent has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile_version: Option<u64>,
     pub thread_id: Option<ThreadId>,
-    /// Of a root: the labels of the run (G17).
+    /// Only for a root: the labels of the run (G17).
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
     pub depth: u32,
     pub status: ContextStatus,
-    /// The context of an earlier run whose result it took over, at no cost (G15).
+    /// The context of an earlier run whose result it took over at no cost (G15).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub taken_from: Option<TakenFrom>,
     /// The context that it undoes (G14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undoes: Option<ChildId>,
-    /// It is a graph that does not succeed, and undoes what had succeeded in it.
+    /// True for a graph that did not succeed and now undoes its successful steps.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undoing: bool,
-    /// The children it waits for.
+    /// The children that it waits for.
     pub waiting_for: Vec<ChildId>,
-    /// What it waits for in its budget: a raise, or calls in flight to return what they don't use.
+    /// The reason why it waits for its budget: it needs a raise, or calls in flight may return
+    /// unused money.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
-    /// The contexts from here down to the first that has asked a human, if any has (G7).
+    /// The contexts from this one down to the first that has asked a human, if there is one (G7).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub asked_by: Vec<ChildId>,
     pub budget: BudgetSnapshot,
     pub limits: Limits,
-    /// What is lower than was asked for it (B17).
+    /// The terms that are lower than requested for it (B17).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub adjusted: Vec<Adjustment>,
-    /// None if it has none, while it waits for a human, or before its first attempt begins.
+    /// `None` if it has no deadline, while it waits for a human, and before its first attempt
+    /// begins.
     pub deadline: Option<Timestamp>,
-    /// Its own timeout, if it counts from when its first attempt begins.
+    /// Its own timeout, if it runs from the start of the first attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// Until when it may wait for a worker, if it waits and `max_queue_ms`, or the `timeout_ms` of an undo, bounds that.
+    /// The end of its wait for a worker, if `max_queue_ms` or the `timeout_ms` of an undo bounds
+    /// that wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_until: Option<Timestamp>,
     pub attempts: u32,
     pub steps: u32,
     pub retries: u32,
     pub aborted: bool,
-    /// The first reason it was aborted for.
+    /// The first reason for which it was aborted.
     pub reason: Option<String>,
     pub children: Vec<ChildId>,
     pub notes: Vec<String>,
-    /// Messages to it (G13), and how many of them it has not seen.
+    /// The number of messages to it (G13). `unseen` is the number that it has not seen.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub told: u32,
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub unseen: u32,
-    /// The ladder of its budget, and how many rungs are reached (B21).
+    /// The ladder of its budget. `rungs` is the number of rungs that are reached (B21).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_budget: Vec<Rung>,
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub rungs: u32,
-    /// How often checks decided other than to pass (B16).
+    /// The decisions of checks other than to pass (B16).
     #[serde(default, skip_serializing_if = "CheckCounts::is_nothing")]
     pub checks: CheckCounts,
-    /// Its disputed charges, decided ones too (B18).
+    /// Its disputed charges, including decided ones (B18).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub disputes: Vec<Dispute>,
 }
 
-/// How often the checks of a context decided other than to pass (B16).
+/// The numbers of a context's check decisions other than to pass (B16).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckCounts {
@@ -220,7 +224,7 @@ impl CheckCounts {
     }
 }
 
-/// How one context ended, on `agent.outcome.<trace>.<child>`.
+/// The end of one context, on `agent.outcome.<trace>.<child>`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Outcome {
     pub trace_id: TraceId,
@@ -234,7 +238,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of a deleted context: without what agents wrote.
+    /// Returns the outcome of a deleted context, without content of agents.
     pub fn without_content(mut self) -> Self {
         self.context.result = None;
         self.context.result_object = None;
@@ -258,34 +262,34 @@ pub struct ContextOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     pub status: EndStatus,
-    /// Its result, inline.
+    /// The result, inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Where its result is stored, if it is too large to be inline.
+    /// The place of a result that is too large to be inline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// Why it was stopped, if it was.
+    /// The reason why it was stopped, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     pub budget: BudgetSnapshot,
     pub attempts: u32,
     pub steps: u32,
     pub retries: u32,
-    /// Messages to it that came too late: it made no model call after them (G13).
+    /// The number of messages that came after its last model call, so it never saw them (G13).
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub unseen: u32,
     pub started_at: Timestamp,
     pub ended_at: Timestamp,
 }
 
-/// Whether a graph succeeded (G4).
+/// The verdict on a graph (G4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum GraphVerdict {
     Succeeded,
-    /// In part: complete and incomplete results are never mixed unnoticed.
+    /// Some steps succeeded. The verdict distinguishes incomplete results from complete ones.
     Partial,
     Failed,
 }
@@ -298,10 +302,10 @@ pub struct GraphOutcome {
     pub succeeded: Vec<StepId>,
     pub failed: Vec<StepId>,
     pub skipped: Vec<StepId>,
-    /// The steps that were undone, those of groups included (G14).
+    /// The steps that were undone, including those of groups (G14).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undone: Vec<StepId>,
-    /// The steps that should have been undone and were not, as a whole or in part.
+    /// The steps that should have been undone but were not, completely or in part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub undo_failed: Vec<StepId>,
     pub outputs: BTreeMap<ContextKey, Json>,
@@ -326,22 +330,22 @@ pub struct StepReport {
     pub id: StepId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
-    /// The graph that it used by name, with the version: `facts@2` (G18).
+    /// The graph that the step used by name, with its version: `facts@2` (G18).
     #[serde(default, rename = "use", skip_serializing_if = "Option::is_none")]
     pub uses: Option<Text>,
     pub status: StepStatus,
-    /// Why it was skipped or failed.
+    /// The reason why it was skipped or failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Succeeded in part: some items or inner steps did not succeed.
+    /// It succeeded in part: some items or inner steps did not succeed.
     #[serde(default)]
     pub partial: bool,
-    /// Its fallback gave the result.
+    /// Its fallback returned the result.
     #[serde(default)]
     pub fallback: bool,
-    /// The contexts that ran for it: items, rounds and fallback included.
+    /// The contexts that ran for it, including items, rounds and fallback.
     pub contexts: Vec<ChildId>,
-    /// The contexts of an earlier run whose results were taken over, at no cost (G15).
+    /// The contexts of an earlier run whose results were taken over at no cost (G15).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taken_from: Vec<TakenFrom>,
     #[serde(deserialize_with = "booked::usd")]
@@ -349,29 +353,31 @@ pub struct StepReport {
     #[serde(deserialize_with = "booked::tokens")]
     pub tokens: Tokens,
     pub attempts: u32,
-    /// Who decided an `approve` step, if they said so (G7).
+    /// The name of the person who decided an `approve` step, if the answer has one (G7).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_by: Option<Text>,
     /// The key that its result is written to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_to: Option<ContextKey>,
-    /// What it wrote to `output_to`, else its result; of a `for_each`, the list of results. A group shows those of its
-    /// `steps` instead, and the winner of a race is the graph's own result.
+    /// The value that it wrote to `output_to`, else its result; for a `for_each`, the list of
+    /// results. A group has the results of its `steps` instead, and the result of a race's winner
+    /// is the graph's own result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
-    /// Where its result is stored, if that was too large for a message.
+    /// The place of a result that was too large for a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_object: Option<ObjectReference>,
-    /// The size of a result that this report has no room for: the outcomes of its contexts have it.
+    /// The size of a result that is too large for this report. The outcomes of its contexts have
+    /// the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result_bytes: Option<u64>,
-    /// How many items a `for_each` has, and how many succeeded.
+    /// The numbers of all items and of successful items of a `for_each`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<ItemCounts>,
-    /// The first of its contexts that did not succeed, with the reason of each.
+    /// The first contexts that did not succeed, each with its reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<StepFailure>,
-    /// What became of undoing it, if its graph did not succeed (G14).
+    /// The undo of the step, if its graph did not succeed (G14).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undo: Option<UndoReport>,
     /// The steps of a group, as its last context ran them.
@@ -379,14 +385,14 @@ pub struct StepReport {
     pub steps: Vec<StepReport>,
 }
 
-/// What became of undoing a step: all its runs that had succeeded.
+/// The undo of a step, with all its successful runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UndoReport {
     pub status: UndoStatus,
-    /// Why the first of those failed that did, or why nothing was undone.
+    /// The reason of the first failed undo, or the reason why nothing was undone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The contexts that undid it, in the order of what they undid.
+    /// The contexts that undid it, in the order of the undone contexts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contexts: Vec<ChildId>,
     #[serde(deserialize_with = "booked::usd")]
@@ -399,17 +405,17 @@ pub struct UndoReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UndoStatus {
-    /// Its turn has not come.
+    /// The undo has not started yet.
     Pending,
     Running,
     Undone,
     /// At least one run of the step was not undone.
     Failed,
-    /// It was not undone: it was cancelled without undo, or its step did not succeed and its graph did.
+    /// Not undone: it was cancelled without undo, or its graph succeeded without this step.
     Dropped,
 }
 
-/// How many items a `for_each` has, and how many succeeded.
+/// The numbers of all items and of successful items of a `for_each`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ItemCounts {
     pub total: u32,
@@ -426,7 +432,7 @@ pub struct StepFailure {
 }
 
 impl StepReport {
-    /// Takes out what agents wrote.
+    /// Removes the content that agents wrote.
     fn remove_content(&mut self) {
         self.result = None;
         self.result_object = None;

@@ -1,14 +1,14 @@
-//! A refusal as its recipient sees it: a code for programs, a message for people, and every problem of
-//! the input at once. Each refusal that is not decided on a trace has its constructor here.
+//! A refusal for its recipient: a code for programs, a message for people, and all problems of the
+//! input. The constructors here are for refusals that are not decided on a trace.
 
 use serde::{Deserialize, Serialize};
 
 use crate::problem::{Problem, Problems};
 
-/// The code of a refusal: a call of this name is known, with another amount or end.
+/// The code of a refusal: a call with this name exists already, with another amount or end.
 pub const CALL_CONFLICT: &str = "call_conflict";
 
-/// Why something was refused: a code, the rule's id, a message, and every problem of the input.
+/// The reason for a refusal: a code, the rule's id, a message, and all problems of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Refusal {
     /// A code that programs can match on, such as `depth` or `budget`.
@@ -25,7 +25,7 @@ impl Refusal {
         Refusal { code: code.into(), rule: rule.into(), message: message.into(), problems: Vec::new() }
     }
 
-    /// The message and every problem of the input, in lines, for people.
+    /// Returns the message and all problems of the input as lines for people.
     pub fn to_text(&self) -> String {
         let mut text = self.message.clone();
         for problem in &self.problems {
@@ -43,7 +43,7 @@ impl Refusal {
         Self::new("malformed", "P", message)
     }
 
-    /// The input is invalid; its sender gets the whole list.
+    /// The input is invalid; its sender gets all problems.
     pub fn invalid(problems: &Problems) -> Self {
         let problems_listed = problems.iter().cloned().collect();
         Refusal {
@@ -52,29 +52,30 @@ impl Refusal {
         }
     }
 
-    /// The coordinator gave an answer that does not belong to `ask`: it speaks another protocol.
+    /// The coordinator's answer does not belong to `ask`, so it uses another version of the
+    /// protocol.
     pub fn unexpected(ask: &str) -> Self {
         let message = format!("the coordinator's answer does not belong to a {ask}; is it another version?");
         Self::new("unexpected_answer", "P", message)
     }
 
-    /// B13: nothing can be decided without the store.
+    /// B13: decisions need the store.
     pub fn unavailable() -> Self {
         Self::new("unavailable", "B13", "the coordinator can't reach its store: try again")
     }
 
-    /// S3: what was read back is not what a coordinator of the deployment wrote.
+    /// S3: the stored data was not written by a coordinator of the deployment.
     pub fn not_authentic(message: impl Into<String>) -> Self {
         Self::new("not_authentic", "S3", message)
     }
 
-    /// t2: a decision about it panicked, twice.
+    /// t2: a decision about it panicked twice.
     pub fn internal() -> Self {
         let message = "a decision about it failed in the coordinator, whose log shows where; what was decided before stands";
         Self::new("internal", "t2", message)
     }
 
-    /// N6: what new runs would store might not fit.
+    /// N6: the store may lack room for new runs.
     pub fn storage_full(message: impl Into<String>) -> Self {
         Self::new("storage_full", "N6", message)
     }

@@ -1,4 +1,4 @@
-//! What a worker reports: how an attempt ended, and what each paid call cost.
+//! The reports of a worker: the end of an attempt, and the cost of each paid call.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{
     money::Amount,
 };
 
-/// A result: inline, or by reference when it is larger than the limit.
+/// A result: inline, or by reference if it is larger than the limit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Payload {
@@ -26,20 +26,20 @@ pub struct ObjectReference {
 }
 
 impl ObjectReference {
-    /// The prefix of the names of all objects of a context. Ids have no dots, so it matches no other
-    /// context's.
+    /// Returns the common prefix of the names of a context's objects. Ids have no dots, so it
+    /// matches no object of another context.
     pub fn prefix(trace_id: TraceId, child_id: &ChildId) -> String {
         format!("{trace_id}.{child_id}.")
     }
 
-    /// The prefix of the names of all objects of a trace.
+    /// Returns the common prefix of the names of a trace's objects.
     pub fn prefix_of_trace(trace_id: TraceId) -> String {
         format!("{trace_id}.")
     }
 }
 
 impl Payload {
-    /// A result as a value; a reference stays a reference.
+    /// Returns the result as a value. A reference stays a reference.
     pub fn to_value(&self) -> Json {
         match self {
             Payload::Inline(value) => value.clone(),
@@ -50,20 +50,20 @@ impl Payload {
     }
 }
 
-/// Counters of an attempt, over the whole life of its context. They only grow.
+/// Counters over the whole life of a context. They only grow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
     #[serde(skip_serializing_if = "is_zero")]
     pub steps: u32,
-    /// Retries of calls within attempts; lost and failed attempts are counted by the coordinator.
+    /// Retries of calls within attempts. The coordinator counts lost and failed attempts.
     #[serde(skip_serializing_if = "is_zero")]
     pub retries: u32,
     #[serde(skip_serializing_if = "is_zero")]
     pub output_files: u32,
     #[serde(skip_serializing_if = "is_zero")]
     pub output_size_bytes: u64,
-    /// Number of entries in its journal: the next attempt must find as many.
+    /// The number of entries in the journal. The next attempt must find as many.
     #[serde(skip_serializing_if = "is_zero")]
     pub journaled: u32,
 }
@@ -72,7 +72,7 @@ pub(super) fn is_zero<T: Default + PartialEq>(number: &T) -> bool {
     *number == T::default()
 }
 
-/// How an attempt ended, on `agent.result.…`.
+/// The end of an attempt, on `agent.result.…`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Result {
@@ -89,37 +89,37 @@ pub struct Report {
     pub verdict: Verdict,
 }
 
-/// How the worker says the attempt ended; the coordinator decides the outcome.
+/// The worker's view of the attempt's end. The coordinator decides the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Completed(Payload),
     Failed(Failure),
-    /// A check in the agent's list stopped it (B16).
+    /// One of the agent's checks stopped it (B16).
     Halted {
         check: String,
         reason: String,
     },
-    /// Waits for children and occupies no worker. With `hand_over` the result of the one child becomes its
-    /// own.
+    /// The attempt waits for children without a worker. With `hand_over`, the result of the one
+    /// child becomes its own result.
     Waiting {
         children: Vec<ChildId>,
         #[serde(default)]
         hand_over: bool,
     },
-    /// Waits for a human.
+    /// The attempt waits for a human.
     InputRequired {
         question: super::Text,
-        /// What the answer must be, and what happens without one.
+        /// The valid answers, and the result without an answer.
         #[serde(flatten)]
         form: Box<Form>,
     },
-    /// A hold was denied or halted and the context may pause: waits for its budget to be raised.
+    /// A hold was denied or halted, and the context may pause. It waits for a raise of its budget.
     OutOfBudget,
-    /// The budget is too small for the work left, and this is its last report (B7): the context ends as
-    /// aborted, with this as its result.
+    /// The budget is too small for the remaining work, and this is its last report (B7). The
+    /// context ends as aborted, with this report as its result.
     LastReport(Payload),
-    /// Gives the context back unchanged, as a draining worker does. Not a retry.
+    /// Returns the context unchanged, as a draining worker does. It does not use up a retry.
     HandedBack,
 }
 
@@ -128,18 +128,18 @@ pub enum Verdict {
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,
-    /// Whether another attempt might succeed.
+    /// True if another attempt might succeed.
     #[serde(default)]
     pub retryable: bool,
 }
 
 impl Failure {
-    /// A failure that another attempt would only repeat.
+    /// A failure that another attempt would repeat.
     pub fn lasting(kind: FailureKind, message: impl Into<String>) -> Self {
         Failure { kind, message: message.into(), retryable: false }
     }
 
-    /// A failure of this attempt's circumstances: another attempt may do better.
+    /// A failure from the circumstances of this attempt. Another attempt may succeed.
     pub fn retryable(message: impl Into<String>) -> Self {
         Failure { kind: FailureKind::Agent, message: message.into(), retryable: true }
     }
@@ -154,26 +154,26 @@ pub enum FailureKind {
     Provider,
     /// A hold was denied and no cheaper call was possible (B5).
     Budget,
-    /// The result does not fit `output_schema`.
+    /// The result does not match `output_schema`.
     OutputSchema,
-    /// A limit of section L was reached; the message names it.
+    /// A limit of section L was reached. The message has its name.
     LimitExceeded,
-    /// Its workers were lost more often than retries allow.
+    /// Its workers were lost more often than its retries allow.
     WorkerLost,
-    /// A spawn or a step was refused; the message names the rule.
+    /// A spawn or a step was refused. The message has the rule.
     Refused,
     /// A `when` or `until` could not be evaluated.
     Condition,
     /// A required step of its graph failed.
     Step,
-    /// It needed a human, and `hitl` is `fail`; or nobody answered in time.
+    /// It needed a human although `hitl` is `fail`, or no answer came in time.
     InputRequired,
     /// A human denied an `approve` step (G7).
     Denied,
 }
 
 impl FailureKind {
-    /// As on the wire.
+    /// Returns the name on the wire.
     pub fn name(self) -> &'static str {
         match self {
             FailureKind::Agent => "agent",
@@ -191,7 +191,8 @@ impl FailureKind {
     }
 }
 
-/// The cost of one paid call, on `agent.cost.…`: booked once by `call_id`, however often it comes (B9).
+/// The cost of one paid call, on `agent.cost.…`. Repeated messages are booked once, by `call_id`
+/// (B9).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cost {
@@ -201,7 +202,7 @@ pub struct Cost {
     pub amount: Amount,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
-    /// The price table that the amount was computed with.
+    /// The price table with which the amount was computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! A new run of a graph that takes over what succeeded in an earlier one (G15).
+//! A new run of a graph that takes over the successful results of an earlier run (G15).
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use crate::{
     money::{Tokens, Usd},
 };
 
-/// Runs the graph of an earlier run again, as a new run that does not pay again for what succeeded. Whatever is absent
-/// here is as in the earlier run.
+/// Runs the graph of an earlier run again, as a new run that does not pay again for successful
+/// steps. Absent fields are as in the earlier run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rerun {
@@ -20,8 +20,8 @@ pub struct Rerun {
     pub trace_id: Option<TraceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub child_id: Option<ChildId>,
-    /// Inputs of the graph that replace those of the earlier run. A step that reads another value than it did then is
-    /// run again.
+    /// Inputs of the graph that replace those of the earlier run. A step whose inputs differ from
+    /// the earlier run is run again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -33,14 +33,15 @@ pub struct Rerun {
     pub reply_to: Option<String>,
 }
 
-/// Which run, and what of it is run again.
+/// The earlier run, and the steps that are run again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RerunOf {
     /// The earlier run. It must have ended.
     pub trace_id: TraceId,
-    /// Steps that are run again although they succeeded, with all that come after them: what reads their outputs,
-    /// depends on them, or follows them in sequence. Absent: only what did not succeed.
+    /// Steps that are run again although they succeeded, together with all steps after them: those
+    /// that read their outputs, depend on them, or follow them in sequence. Absent: only the steps
+    /// that did not succeed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<StepPath>,
 }

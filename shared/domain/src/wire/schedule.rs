@@ -1,4 +1,5 @@
-//! Schedules (G16): what is to be run when, and what is told about it. Only the shape; `crate::schedule` reads and checks it.
+//! Schedules (G16): their definitions, and the answers about them. This module has only the shapes;
+//! `crate::schedule` reads and checks them.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,36 +12,37 @@ use crate::{
     time::Timestamp,
 };
 
-/// A task that is run again and again.
+/// A task that is run at regular times.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Schedule {
     pub name: ScheduleName,
-    /// Five fields: minute, hour, day of the month, month, day of the week. Or `@daily` and the like, or `@every 90s`.
+    /// Five fields: minute, hour, day of the month, month, day of the week. Or a name such as
+    /// `@daily`, or `@every 90s`.
     pub cron: String,
-    /// As the IANA names it, such as `Europe/Berlin`.
+    /// The IANA name, such as `Europe/Berlin`.
     #[serde(default = "utc")]
     pub time_zone: String,
-    /// What is run: a spawn, or a task graph.
+    /// The task: a spawn, or a task graph.
     pub task: Json,
     #[serde(default)]
     pub overlap: Overlap,
-    /// How many ticks are run at most that came while nobody could run them; the latest ones. At most 100.
+    /// The most missed ticks that are run later; the latest ones. At most 100.
     #[serde(default = "one")]
     pub catch_up: u32,
-    /// A tick that is older than this is not run any more. At most seven days.
+    /// The age in milliseconds after which a missed tick is not run any more. At most seven days.
     #[serde(default = "a_day")]
     pub catch_up_within_ms: u64,
     /// The most that the runs of one day may cost together. A day is one of the time zone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_per_day_usd: Option<Usd>,
-    /// Whether it is paused from now on; if absent, it is as before.
+    /// True pauses the schedule, false resumes it. Absent: unchanged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
-    /// No tick comes after this time, in UTC: `2026-12-31` or `2026-12-31T08:00Z`.
+    /// The time of the last possible tick, in UTC: `2026-12-31` or `2026-12-31T08:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
-    /// So many runs, and no more.
+    /// The most runs of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_runs: Option<u64>,
     /// Labels of every run, in addition to those of the task. Each run also has `schedule=NAME`.
@@ -60,16 +62,17 @@ fn a_day() -> u64 {
     24 * 3_600_000
 }
 
-/// What becomes of a tick while an earlier run is live.
+/// The treatment of a tick while an earlier run is live.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Overlap {
-    /// It is skipped.
+    /// The tick is skipped.
     #[default]
     Skip,
-    /// It waits until the earlier run has ended. Of those that wait, as many are run as `catch_up` says.
+    /// The tick waits until the earlier run has ended. Of several waiting ticks, as many are run as
+    /// `catch_up` allows.
     Queue,
-    /// It is run beside the earlier ones, of which there may be eight.
+    /// The tick is run beside the earlier runs, of which at most eight may be live.
     Allow,
     /// The earlier run is cancelled.
     CancelPrevious,
@@ -78,19 +81,19 @@ pub enum Overlap {
 /// A revision of a schedule, on `agent.schedule.<name>`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ScheduleRevision {
-    /// From 1 on. The latest counts.
+    /// Counted from 1. The latest revision applies.
     pub revision: u64,
-    /// When it was made, by the coordinators' clock: its ticks are later.
+    /// The time of the revision, by the coordinators' clock. All its ticks are later.
     pub at: Timestamp,
-    /// None: the schedule was deleted.
+    /// `None`: the schedule was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<Json>,
 }
 
-/// What was decided about a tick, or about several that were missed.
+/// The decision about a tick, or about several missed ticks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TickRecord {
-    /// The time of the tick; of several, of the first.
+    /// The time of the tick; for several, of the first.
     pub at: Timestamp,
     pub decided_at: Timestamp,
     pub outcome: TickOutcome,
@@ -98,12 +101,12 @@ pub struct TickRecord {
     pub trace_id: Option<TraceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Of several ticks: how many, counted up to ten thousand, and the last of them.
+    /// For several ticks: their number, up to ten thousand. `until` is the last of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ticks: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// Somebody asked for it, besides the timetable.
+    /// The run was requested by a user, in addition to the timetable.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub asked: bool,
 }
@@ -111,27 +114,27 @@ pub struct TickRecord {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TickOutcome {
-    /// It is to be run; its submission follows.
+    /// The tick is to be run; its submission follows.
     Decided,
-    /// Its run was accepted.
+    /// The run was accepted.
     Submitted,
-    /// Its run was refused for good.
+    /// The run was refused for good.
     Refused,
-    /// It could not be submitted before the next tick.
+    /// The run could not be submitted before the next tick.
     GivenUp,
     /// An earlier run is live.
     SkippedOverlap,
-    /// It might cost more than is left of the day's budget.
+    /// The run might cost more than the rest of the day's budget.
     SkippedBudget,
-    /// It came while nobody could run it, and `catch_up` does not allow it.
+    /// The tick could not be run in time, and `catch_up` does not allow it now.
     Missed,
-    /// Nothing about a tick: the schedule was paused or resumed.
+    /// Not about a tick: the schedule was paused or resumed.
     Paused,
     Resumed,
 }
 
 impl TickOutcome {
-    /// In a few words, for people.
+    /// Returns a few words for people.
     pub fn words(self) -> &'static str {
         match self {
             TickOutcome::Decided => "to be submitted",
@@ -155,10 +158,10 @@ pub struct ScheduleSummary {
     pub cron: String,
     pub time_zone: String,
     pub paused: bool,
-    /// None: it has no further tick, or it is paused. In the past while a tick waits.
+    /// Absent: the schedule has no further tick, or is paused. In the past while a tick waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
-    /// The run that has to end before the next tick, which is due, is run (`overlap: queue`).
+    /// The run that must end before the due tick is run (`overlap: queue`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<TraceId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -166,7 +169,7 @@ pub struct ScheduleSummary {
     pub runs: u64,
     pub skipped: u64,
     pub missed: u64,
-    /// Why it is not run at all: a newer version of this program wrote it.
+    /// The reason why it is not run at all: a newer version of this program wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
@@ -179,20 +182,21 @@ pub struct ScheduleShown {
     pub schedule: Json,
     pub changed_at: Timestamp,
     pub next_ticks: Vec<Timestamp>,
-    /// The last twenty, the newest first.
+    /// The last twenty ticks, the newest first.
     pub ticks: Vec<TickShown>,
-    /// The day, in its time zone, of the last tick that was run or skipped, and what its runs have cost and may still cost.
+    /// The day, in the schedule's time zone, of the last tick that was run or skipped. `day_usd` is
+    /// the amount that its runs have cost or may still cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub day: Option<String>,
     pub day_usd: Usd,
 }
 
-/// What became of a tick.
+/// A tick, with the state of its run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct TickShown {
     #[serde(flatten)]
     pub record: TickRecord,
-    /// Of its run, while that is kept.
+    /// The status of the run, while the run is stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<ContextStatus>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

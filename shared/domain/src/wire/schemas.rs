@@ -1,4 +1,5 @@
-//! All messages with their JSON Schemas. A test compares `docs/schemas/trellis.json` with them.
+//! All messages with their JSON Schemas. A test compares `docs/schemas/trellis.json` with this
+//! list.
 
 use super::{
     AdminRecord, Answer, AskMessage, Cancel, ContextSnapshot, Control, Cost, DeadLetter, Drain, GraphAnswer,

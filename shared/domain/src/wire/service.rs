@@ -1,4 +1,4 @@
-//! Requests beside the work itself: submissions with an answer, queries, and the state of workers.
+//! Requests besides the work itself: submissions with an answer, queries, and the state of workers.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +17,19 @@ use crate::{
     time::Timestamp,
 };
 
-/// The answer to a submission: to a request on `agent.submit`, or to the `reply_to` of a published one.
+/// The answer to a submission: to a request on `agent.submit`, or to the `reply_to` of a published
+/// one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum SubmitAnswer {
-    /// It is committed, and an outcome will follow.
+    /// The submission is committed, and an outcome will follow.
     Accepted(Acceptance),
     Refused(Refusal),
 }
 
-/// On `agent.stop.<trace>`: this context is over, so tick at once. The answer to the tick stops the worker, not this message: it
-/// may be lost, and anybody may have sent it.
+/// A notice on `agent.stop.<trace>`: this context has ended, so send a tick at once. Only the
+/// answer to that tick stops the worker. The notice itself may be lost, and any client may have
+/// sent it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Stop {
@@ -35,8 +37,8 @@ pub struct Stop {
     pub child_id: ChildId,
 }
 
-/// A query, a message that steers a run, or a request of an administrator, answered by any coordinator. Each is taken only on
-/// its own subject: see docs/protocol.md.
+/// A query, a message that steers a run, or a request of an administrator. Any coordinator answers
+/// it. Each is accepted only on its own subject: see docs/protocol.md.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Query {
@@ -45,17 +47,17 @@ pub enum Query {
     /// Open questions of runs that wait for a human (G17).
     Pending(PendingQuery),
     Agents,
-    /// One profile: the latest, or the version asked for.
+    /// One profile: the latest, or the requested version.
     Agent {
         agent_id: AgentId,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
     },
-    /// Adds these profiles, or replaces those of the same name. Running traces keep theirs.
+    /// Adds these profiles, or replaces those of the same name. Running traces keep their profiles.
     ApplyAgents {
         agents: Vec<AgentProfile>,
     },
-    /// New submissions can't name it any more. Running traces keep its profile.
+    /// Deletes an agent. New submissions can't name it any more; running traces keep its profile.
     DeleteAgent {
         agent_id: AgentId,
     },
@@ -64,7 +66,7 @@ pub enum Query {
     Branches {
         trace_id: TraceId,
     },
-    /// What the store has of a run, for an audit (G12).
+    /// The stored state of a run, for an audit (G12).
     Snapshot {
         trace_id: TraceId,
     },
@@ -78,34 +80,36 @@ pub enum Query {
         trace_id: TraceId,
         answered: AnswerMessage,
     },
-    /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit (G13).
+    /// Replaces, adds or removes steps of a graph that have not begun; answered after its commit
+    /// (G13).
     Amend {
         trace_id: TraceId,
         amend: Box<Amend>,
     },
     /// Adds a schedule, or replaces the one of the same name (G16).
     PutSchedule {
-        /// As the schema `schedule` says. It is read apart, so that all that is wrong with it is told at once.
+        /// The definition, by the schema `schedule`. It is read separately, so that all its
+        /// problems are reported at once.
         schedule: Json,
-        /// Only if this is its revision now; 0: only if there is none.
+        /// Applies only if this is the current revision; 0: only if no schedule has this name.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         revision: Option<u64>,
     },
-    /// It has no further tick. Its runs go on.
+    /// Deletes a schedule, so it has no further ticks. Its runs continue.
     DeleteSchedule {
         name: ScheduleName,
     },
     PauseSchedule {
         name: ScheduleName,
     },
-    /// Ticks that came meanwhile are not run.
+    /// Resumes a schedule. Ticks during the pause are not run.
     ResumeSchedule {
         name: ScheduleName,
     },
-    /// One run now, besides those of the timetable.
+    /// Starts one run now, in addition to the timetable.
     RunSchedule {
         name: ScheduleName,
-        /// The sender's choice: the same id is the same run.
+        /// An id that the sender chooses. The same id gives the same run.
         id: ChildId,
     },
     /// All schedules, by name.
@@ -113,35 +117,37 @@ pub enum Query {
         /// The `next` of an earlier answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<ScheduleName>,
-        /// The most of one answer: at most 500.
+        /// The most schedules of one answer, up to 500.
         #[serde(default = "some")]
         limit: u32,
     },
     Schedule {
         name: ScheduleName,
     },
-    /// Keeps a graph under a name, as the version after the latest (G18). Runs keep what they began with.
+    /// Stores a graph under a name, as the version after the latest (G18). Running traces keep
+    /// their graphs.
     PutGraph {
         name: GraphName,
-        /// As the schema `graph` says. It is read apart, so that all that is wrong with it is told at once.
+        /// The definition, by the schema `graph`. It is read separately, so that all its problems
+        /// are reported at once.
         graph: Json,
     },
-    /// New submissions can't name it any more.
-    /// Has the worker told to take no more work, and to end when it has none.
+    /// Makes the worker take no more work, and end once it has none.
     Drain(Drain),
+    /// Deletes a stored graph. New submissions can't name it any more.
     DeleteGraph {
         name: GraphName,
     },
-    /// All graphs that are kept, by name.
+    /// All stored graphs, by name.
     Graphs {
         /// The `next` of an earlier answer.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         after: Option<GraphName>,
-        /// The most of one answer: at most 500.
+        /// The most graphs of one answer, up to 500.
         #[serde(default = "some")]
         limit: u32,
     },
-    /// One graph: the latest version, or the one asked for.
+    /// One graph: the latest version, or the requested one.
     Graph {
         name: GraphName,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -158,10 +164,11 @@ fn some() -> u32 {
 pub enum QueryAnswer {
     Runs {
         runs: Vec<RunSummary>,
-        /// Continues the list, as `after` of the next query; if absent, this is its end.
+        /// Continues the list, as `after` of the next query. Absent at the end of the list.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<RunsCursor>,
-        /// How many runs are listed without a filter, if none is found with it.
+        /// The number of runs that the query would list without its filter, if it finds none with
+        /// it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         unfiltered: Option<u64>,
     },
@@ -170,47 +177,47 @@ pub enum QueryAnswer {
         /// As in `runs`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<RunsCursor>,
-        /// How many more questions these runs have: the answer would be too large with them.
+        /// The number of further questions of these runs, which would make the answer too large.
         #[serde(default, skip_serializing_if = "super::report::is_zero")]
         left_out: u32,
     },
     Agents {
         agents: Vec<AgentProfile>,
-        /// The version of each that was applied; built-in ones have none.
+        /// The versions of applied profiles. Built-in agents have none.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         versions: BTreeMap<AgentId, u64>,
     },
     Agent(Box<AgentVersion>),
-    /// Every submission that is sent from now on uses these profiles, or later ones.
+    /// Every later submission uses these profiles or newer ones.
     Applied {
         agents: Vec<AgentId>,
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         versions: BTreeMap<AgentId, u64>,
-        /// Those that were as given before: they have the version they had.
+        /// The profiles that were already as given. They keep their version.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         unchanged: Vec<AgentId>,
     },
     Deleted {
         agent_id: AgentId,
-        /// When it was deleted, the first time if it was deleted again.
+        /// The time of the deletion; the first time, if it was repeated.
         at: Timestamp,
     },
     Coordinators {
         coordinators: Vec<WorkerId>,
         policies: Vec<Policy>,
-        /// The partitions of each of them, in the same order.
+        /// The partitions of each coordinator, in the same order.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         partitions: Vec<Vec<u16>>,
     },
     Branches {
         branches: Vec<Branch>,
     },
-    /// None: the store no longer has it.
+    /// Absent `state`: the store no longer has the run.
     Snapshot {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         state: Option<StateDigest>,
     },
-    /// The message is committed under this number. An agent that makes no further call never sees it.
+    /// The message is committed under this number. An agent without a further call never sees it.
     Told {
         child_id: ChildId,
         number: u32,
@@ -220,24 +227,24 @@ pub enum QueryAnswer {
         child_id: ChildId,
         question: u32,
     },
-    /// The worker was told to take no more work, if it listens.
+    /// The drain message was sent to the worker. A worker that does not listen misses it.
     ToldToDrain {
         worker_id: WorkerId,
     },
-    /// The graph that runs in this context goes on as amended, for the `revision`-th time.
+    /// The graph of this context continues as amended. This was amend number `revision`.
     Amended {
         child_id: ChildId,
         revision: u32,
     },
-    /// The schedule is kept as it was given, paused or resumed.
+    /// The schedule is stored, paused or resumed.
     ScheduleKept {
         name: ScheduleName,
         revision: u64,
-        /// It was so before.
+        /// Nothing changed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unchanged: bool,
         paused: bool,
-        /// Its next tick; none if it is paused.
+        /// The next tick; absent if the schedule is paused.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<Timestamp>,
     },
@@ -245,34 +252,34 @@ pub enum QueryAnswer {
         name: ScheduleName,
         at: Timestamp,
     },
-    /// The run that was asked for is accepted, now or before.
+    /// The requested run is accepted, now or before.
     ScheduleRun {
         name: ScheduleName,
         trace_id: TraceId,
     },
     Schedules {
         schedules: Vec<ScheduleSummary>,
-        /// Continues the list; if absent, this is its end.
+        /// Continues the list. Absent at the end of the list.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<ScheduleName>,
     },
     Schedule(Box<ScheduleShown>),
-    /// Every submission that is sent from now on, and names no version, uses this one or a later one.
+    /// Every later submission without a version uses this version or a newer one.
     GraphKept {
         name: GraphName,
         version: u64,
-        /// It was so before.
+        /// Nothing changed.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unchanged: bool,
     },
     GraphDeleted {
         name: GraphName,
-        /// When it was deleted, the first time if it was deleted again.
+        /// The time of the deletion; the first time, if it was repeated.
         at: Timestamp,
     },
     Graphs {
         graphs: Vec<GraphSummary>,
-        /// Continues the list; if absent, this is its end.
+        /// Continues the list. Absent at the end of the list.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         next: Option<GraphName>,
     },
@@ -281,30 +288,31 @@ pub enum QueryAnswer {
 }
 
 impl QueryAnswer {
-    /// The refusal, if it is one.
+    /// Returns the refusal as an error, if this is one.
     pub fn or_refusal(self) -> Result<Self, Refusal> {
         if let QueryAnswer::Refused(refusal) = self { Err(refusal) } else { Ok(self) }
     }
 }
 
-/// One version of an agent's profile, with what is known about it.
+/// One version of an agent's profile, with its history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AgentVersion {
     pub agent: AgentProfile,
-    /// None: it is built in.
+    /// Absent for a built-in agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
-    /// The latest version, and all earlier ones that are kept.
+    /// The latest version, and all earlier ones that are still stored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub versions: Vec<u64>,
 }
 
-/// What the store has of a run. Whoever replays the run's event log up to the same version gets the same digest.
+/// The stored state of a run. Replaying the run's event log up to the same version gives the same
+/// digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct StateDigest {
-    /// The number of its last event.
+    /// The number of the last event.
     pub version: u64,
     /// A digest of the whole state.
     pub digest: String,
@@ -315,29 +323,30 @@ pub struct StateDigest {
 /// A version of an agent's profile, on `agent.profile.<agent_id>`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProfileVersion {
-    /// From 1 on. The latest counts.
+    /// Counted from 1. The latest version applies.
     pub version: u64,
-    /// None: the agent was deleted.
+    /// `None`: the agent was deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<AgentProfile>,
 }
 
-/// What a coordinator was told about all runs of the deployment. Where coordinators were told different things, the
-/// longest retention and the lowest maximum hold, whichever of them takes a run.
+/// The settings of a coordinator for all runs of the deployment. If coordinators differ, the
+/// longest retention and the lowest maximum apply to every run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[schemars(rename = "DeploymentPolicy")]
 pub struct Policy {
     pub retention_ms: u64,
-    /// The most that one run may cost; if absent, there is no such maximum.
+    /// The most that one run may cost. Absent: no such maximum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cost_usd: Option<Usd>,
-    /// The ids of the keys of its logs (S3), that of the one that it signs with first; empty: it has none.
+    /// The ids of the keys of its logs (S3). The first one is the key that it signs with. Empty: it
+    /// has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log_keys: Vec<String>,
 }
 
 impl Policy {
-    /// What holds where two coordinators differ.
+    /// Combines the settings of two coordinators.
     pub fn and(&self, other: &Policy) -> Policy {
         Policy {
             retention_ms: self.retention_ms.max(other.retention_ms),
@@ -346,8 +355,9 @@ impl Policy {
         }
     }
 
-    /// Whether one of two coordinators does not know what the other signs with, or has no key where the other has one. That
-    /// they sign with different keys is right while these are rotated, as long as each knows both.
+    /// Returns true if one of two coordinators does not know the key that the other signs with, or
+    /// only one of them has a key. During a rotation they may sign with different keys, as long as
+    /// each knows both.
     pub fn keys_are_apart(&self, other: &Policy) -> bool {
         let knows = |one: &Policy, other: &Policy| {
             other.log_keys.first().map_or(one.log_keys.is_empty(), |key| one.log_keys.contains(key))
@@ -356,28 +366,29 @@ impl Policy {
     }
 }
 
-/// A run that needs what a context of another one has stored: a live one that branches from it, and has not copied its
-/// journal yet, or one that took over its result.
+/// A run that needs stored data of another run's context. It is a live branch that has not copied
+/// the journal yet, or a rerun that took over a result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Branch {
     /// The run that branches.
     pub trace_id: TraceId,
     /// The context of the other run whose journal it needs.
     pub from: ChildId,
-    /// It is a rerun, and its results refer to objects of that context (G15).
+    /// True for a rerun whose results refer to objects of that context (G15).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub taken: bool,
 }
 
-/// To every worker, on `agent.worker`.
+/// A request to every worker, on `agent.worker`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum WorkerCall {
-    /// Each answers with its state.
+    /// Each worker answers with its state.
     Describe,
 }
 
-/// To every worker, on `agent.drain`: the named one takes no more work, finishes or hands back what it has, and ends.
+/// A message to every worker, on `agent.drain`. The worker with this id takes no more work,
+/// finishes or hands back the work it has, and ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Drain {
@@ -393,19 +404,20 @@ pub struct WorkerState {
     pub draining: bool,
     pub version: String,
     pub started_at: Timestamp,
-    /// How far its time of day is ahead of the coordinators' (behind, if negative), if that was found to be much.
+    /// The difference of its time of day from the coordinators', if it is large. Negative if the
+    /// worker's is behind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
-    /// What profiles it runs, in a few words.
+    /// The profiles that it may run, in a few words.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy: String,
-    /// By which its policy is told from others.
+    /// Identifies the worker's policy: equal policies have equal digests.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub policy_digest: String,
-    /// Spans that no collector took.
+    /// The number of spans that no collector accepted.
     #[serde(default, skip_serializing_if = "super::report::is_zero")]
     pub spans_dropped: u64,
-    /// The names of the MCP servers in its settings. None: it is of a version that does not say.
+    /// The names of the MCP servers in its settings. Absent if its version does not report them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mcp_servers: Option<Vec<String>>,
 }

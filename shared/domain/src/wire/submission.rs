@@ -1,4 +1,4 @@
-//! What a client sends to start work, and what an agent sends to spawn a child.
+//! The messages with which a client starts work and an agent spawns a child.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     terms::{Funding, Hitl, OnExhausted, Text},
 };
 
-/// Which parts of the parent's window a spawn may copy (W3). DIALOG and TOOLS can't be listed.
+/// The parts of the parent's window that a spawn may copy (W3). DIALOG and TOOLS can't be listed.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -40,7 +40,7 @@ pub struct SharedMessage {
 #[serde(deny_unknown_fields)]
 pub struct Spawn {
     pub goal: Text,
-    /// The profile to run; `default` if absent.
+    /// The profile to run. Absent: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_id: Option<AgentId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,13 +49,13 @@ pub struct Spawn {
     pub child_id: Option<ChildId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<ThreadId>,
-    /// Keys and values to find the run by (G17). For submissions only: a child has none.
+    /// Keys and values for finding the run (G17). For submissions only: a child has none.
     #[serde(default, skip_serializing_if = "crate::labels::is_none")]
     pub labels: Labels,
-    /// Values given with the request; the agent sees them as its inputs.
+    /// Values that are sent with the request. The agent sees them as its inputs.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inputs: BTreeMap<ContextKey, Json>,
-    /// Keys of the shared store it may read.
+    /// Keys of the shared store that it may read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub input_from: Vec<ContextKey>,
     /// The key its result is written to.
@@ -63,7 +63,7 @@ pub struct Spawn {
     pub output_to: Option<ContextKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<std::collections::BTreeSet<ToolName>>,
-    /// The names of secrets that it may use (S8); those of a child are its caller's.
+    /// The names of the secrets that it may use (S8). A child's secrets must be its caller's.
     #[serde(default, skip_serializing_if = "crate::secrets::is_none")]
     pub secrets: Secrets,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,13 +78,14 @@ pub struct Spawn {
     pub closing_reserve_usd: Option<Usd>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_exhausted: Option<OnExhausted>,
-    /// What happens at fractions of its ceiling (B21); absent: as its profile says.
+    /// Actions at fractions of its ceiling (B21). Absent: those of its profile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_budget: Option<Vec<Rung>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hitl: Option<Hitl>,
-    /// Of a submission: wall time from now on. Of a spawned child: from when its first attempt begins, so that waiting
-    /// for a worker does not count (`max_queue_ms` in `limits` bounds that). 0: no timeout of its own.
+    /// For a submission: real time from now on. For a spawned child: time from the start of its
+    /// first attempt, so waiting for a worker is not included (`max_queue_ms` in `limits` bounds
+    /// that wait). 0: no timeout of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     #[serde(default)]
@@ -92,14 +93,14 @@ pub struct Spawn {
     /// An upper limit of its context window (W1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_tokens: Option<Tokens>,
-    /// Which parts of the parent's window to copy, once (W3).
+    /// The parts of the parent's window to copy once (W3).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub share: Vec<ShareCategory>,
-    /// A JSON Schema the result must fit.
+    /// A JSON Schema that the result must match.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Json>,
-    /// Begins with what another context had done at that step, without paying for it again (W5). For
-    /// submissions only: a child gets nothing but its goal.
+    /// The agent begins with the work of another context up to that step, without paying for it
+    /// again (W5). For submissions only: a child gets only its goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub branch_from: Option<Checkpoint>,
     /// The subject that gets the acceptance or the refusal.
@@ -108,7 +109,7 @@ pub struct Spawn {
 }
 
 impl Spawn {
-    /// A spawn that says no more than its goal.
+    /// Makes a spawn with only a goal.
     pub fn new(goal: Text) -> Self {
         Spawn {
             goal,
@@ -141,7 +142,7 @@ impl Spawn {
     }
 }
 
-/// A child that a running agent asks for: one agent (`spawn`) or a graph (`run_pipeline`).
+/// A child that a running agent requests: one agent (`spawn`) or a graph (`run_pipeline`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChildSpawn {
@@ -150,11 +151,11 @@ pub struct ChildSpawn {
     pub spawn: Option<Spawn>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<TaskGraph>,
-    /// The messages that `share` names, as of now.
+    /// The current messages of the categories in `share`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shared_messages: Vec<SharedMessage>,
-    /// Files that the caller hands over to a `spawn`, as objects of its own: the child begins with copies of them in its
-    /// `outputs/` (G10).
+    /// Files that the caller hands over to a `spawn`, as its objects. The child begins with copies
+    /// of them in its `outputs/` (G10).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<OutputFile>,
 }

@@ -1,4 +1,4 @@
-//! What a webhook is to be told of, between coordinators, and what it is told.
+//! The notices for webhooks between coordinators, and the bodies that webhooks receive.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -8,8 +8,9 @@ use crate::{
     time::Timestamp,
 };
 
-/// On the subject of a webhook and a context: names an outcome or a question of that context. What it says is read from the log when the
-/// webhook is told, so that nothing is told of what was deleted meanwhile.
+/// A notice on the subject of a webhook and a context. It refers to an outcome or a question of
+/// that context. The content is read from the log when the webhook is called, so content that was
+/// deleted in between is never sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(tag = "of", rename_all = "snake_case")]
 pub enum WebhookOccasion {
@@ -18,7 +19,7 @@ pub enum WebhookOccasion {
 }
 
 impl WebhookOccasion {
-    /// Which of its context's it is.
+    /// Returns a key that is unique among the notices of a context.
     pub fn key(&self) -> String {
         match self {
             WebhookOccasion::Outcome => "outcome".into(),
@@ -26,12 +27,12 @@ impl WebhookOccasion {
         }
     }
 
-    /// The id of the message, by which a receiver knows that it has it already.
+    /// Returns the id of the message. Receivers detect repeated messages by it.
     pub fn id(&self, trace: TraceId, child: &ChildId) -> String {
         format!("{trace}.{child}.{}", self.key())
     }
 
-    /// The type that a receiver is told.
+    /// Returns the type in the body.
     pub fn kind(&self) -> &'static str {
         match self {
             WebhookOccasion::Outcome => "outcome",
@@ -40,11 +41,11 @@ impl WebhookOccasion {
     }
 }
 
-/// The body that a webhook receives: the outcome or the question as it is on the bus.
+/// The body that a webhook receives: the outcome or the question as on the bus.
 #[derive(Debug, Serialize)]
 pub struct WebhookBody<'a> {
     pub r#type: &'static str,
-    /// When it happened.
+    /// The time of the event.
     pub timestamp: Timestamp,
     pub data: &'a RawValue,
 }
