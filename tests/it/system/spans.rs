@@ -313,15 +313,16 @@ async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it()
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 1, 1, &[]).await;
     collector.refuse(true);
+    // The children sleep, so that the root waits for them: its wait has the links.
     let wait =
-        json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 1, "width": 40, "leaf": "echo"}});
+        json!({"goal": "grow", "agent_id": "tree", "inputs": {"depth": 1, "width": 40, "leaf": "sleep"}});
     let large = cluster.begin(wait.clone()).await;
     cluster.outcome(large).await;
     collector.refuse_above(3_000);
     collector.refuse(false);
     let children = || {
         let spans = collector.of(&large.to_string());
-        spans.iter().filter(|span| span.name == "invoke_agent echo").count()
+        spans.iter().filter(|span| span.name == "invoke_agent sleep").count()
     };
     eventually("all children arrive", async || children() == 40).await;
     // The root has links to all of them, and is too large for this collector.
