@@ -37,9 +37,9 @@ impl StoredLetter {
 /// The reason why the message of a letter is not sent again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RetryRefusal {
-    #[error("`{0}` is no queue: whoever sent it was answered, or it was read back")]
+    #[error("`{0}` is not a queue: its sender had an answer already, or its messages are kept in a log")]
     NoQueue(String),
-    #[error("not everybody who reads dead letters may send on `{0}`")]
+    #[error("this role may read dead letters, but may not send on `{0}`")]
     NotAllowed(Subject),
     #[error("this is not its message, which has {0}")]
     OtherMessage(String),

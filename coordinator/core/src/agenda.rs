@@ -136,7 +136,7 @@ impl Agenda {
                     .for_each(|at| self.add(FollowUp::Graph(at)));
             }
             Event::Answered { child_id, .. } => self.add(FollowUp::Answered(trace.expect(child_id))),
-            _ => {}
+            _ => debug_assert!(!event.facts().has_follow_up, "nothing follows from {event:?}"),
         }
     }
 

@@ -65,7 +65,11 @@ fn effects_of(trace: &Trace, event: &Event) -> Vec<Effect> {
         Event::Deleted { child_id, .. } => vec![Effect::Remove { child_id: child_id.clone() }],
         // The log may have dropped the open questions.
         Event::Copied(copied) if copied.is_last() => questions(trace),
-        _ => Vec::new(),
+        Event::Copied(_) => Vec::new(),
+        _ => {
+            debug_assert!(!event.facts().sends, "{event:?} sends nothing");
+            Vec::new()
+        }
     }
 }
 

@@ -1,6 +1,7 @@
-//! One row for each event: the context that it is about, and the parts of the core that act on it. A new event is a variant of
-//! [`Event`], a row here and its change of the state in `apply`; a part that acts on few events asks for the facts and matches
-//! those few. The compiler wants a row for each variant.
+//! One row for each event: the context that it is about, and the parts of the core that act on it.
+//! The compiler wants a row for each variant of [`Event`], and in each row a word about its content:
+//! forgotten content would survive the deletion of its trace. A part of the core that acts on few
+//! events asks for the facts first and matches those few.
 
 use domain::ChildId;
 
@@ -10,26 +11,30 @@ use super::Event;
 #[derive(Debug, Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a column of the table")]
 pub struct EventFacts {
-    /// A hold that waits in the queue may fit after it: money returned, or a context left its place in the queue.
+    /// A hold that waits in the queue may fit after it: money returned, or a context left its place.
     pub frees_room: bool,
     /// It has effects: messages are sent because of it (`effect`).
     pub sends: bool,
     /// Something is decided next because of it (`agenda`).
     pub has_follow_up: bool,
-    /// It carries texts or values of people and agents. They are blanked when its trace is deleted (`scrub`).
+    /// It has texts or values of people and agents, which a deletion of its trace blanks (`scrub`).
     pub has_content: bool,
-    /// It is a line of a receipt. Events that only keep the run going are none.
+    /// It is a line of a receipt. A receipt leaves out the events that only keep the run going.
     pub on_receipt: bool,
 }
 
 macro_rules! event_facts {
-    ($($variant:ident of $context:ident $(: $($fact:ident),+)?;)*) => {
+    ($($variant:ident of $context:ident $content:ident content $(: $($fact:ident),+)?;)*) => {
         impl Event {
             /// The parts of the core that act on it.
             #[expect(clippy::needless_update, reason = "some events have all facts")]
             pub fn facts(&self) -> EventFacts {
                 match self {
-                    $(Event::$variant { .. } => EventFacts { $($($fact: true,)+)? ..EventFacts::default() },)*
+                    $(Event::$variant { .. } => EventFacts {
+                        has_content: event_facts!(@$content),
+                        $($($fact: true,)+)?
+                        ..EventFacts::default()
+                    },)*
                 }
             }
 
@@ -41,6 +46,8 @@ macro_rules! event_facts {
             }
         }
     };
+    (@with) => { true };
+    (@without) => { false };
     (@pattern $variant:ident trace $event:ident) => { Event::$variant { .. } };
     (@pattern $variant:ident child $event:ident) => { Event::$variant { child_id: $event, .. } };
     (@pattern $variant:ident child_if_any $event:ident) => { Event::$variant { child_id: $event, .. } };
@@ -56,63 +63,63 @@ macro_rules! event_facts {
 }
 
 event_facts! {
-    Opened of trace;
-    Rebuilt of trace: on_receipt;
-    Copied of trace: sends, has_content;
-    AgentAdded of trace;
-    PlanAdded of trace: has_content;
-    RerunBegun of trace: on_receipt;
-    ResultKept of trace: has_content;
-    Amended of child: has_follow_up, has_content, on_receipt;
-    Tombstoned of child_if_any: has_content, on_receipt;
-    Admitted of admitted: sends, has_follow_up, has_content, on_receipt;
-    WindowClamped of child;
-    Claimed of child: on_receipt;
-    Ticked of child;
-    Progressed of child;
-    Checked of child: has_content, on_receipt;
-    AttemptLost of child: frees_room, on_receipt;
-    Requeued of child: frees_room, sends, has_follow_up, on_receipt;
-    Redispatched of child: sends;
-    Waiting of child: frees_room, on_receipt;
-    InputRequired of child: frees_room, sends, has_content, on_receipt;
-    Reminded of child: sends, on_receipt;
-    Answered of child: has_follow_up, has_content, on_receipt;
-    Told of child: has_content, on_receipt;
-    MessagesSeen of child;
-    Paused of child: frees_room, on_receipt;
-    Ended of ended: frees_room, sends, has_follow_up, has_content, on_receipt;
-    UndoingBegun of ended: frees_room, sends, has_follow_up, has_content, on_receipt;
-    UndoRefused of child: frees_room, has_follow_up, on_receipt;
-    Closed of child: sends;
-    Deleted of child: frees_room, sends, on_receipt;
-    Restored of child: on_receipt;
-    Held of child;
-    HoldQueued of child: on_receipt;
-    PlaceLost of child: frees_room, on_receipt;
-    Settled of child: frees_room, has_follow_up, on_receipt;
-    Released of child: frees_room, has_follow_up;
-    Forfeited of child: frees_room, has_follow_up, on_receipt;
-    Estimated of child: has_follow_up, on_receipt;
-    Corrected of child: frees_room, has_follow_up, on_receipt;
-    Charged of child: has_follow_up, on_receipt;
-    Disputed of child: on_receipt;
-    DisputeDecided of child: has_follow_up, on_receipt;
-    Exhausted of child: has_follow_up, on_receipt;
-    Replenished of child: frees_room, has_follow_up, on_receipt;
-    Raised of child: frees_room, has_follow_up, on_receipt;
-    RungReached of child: on_receipt;
-    ValueSet of writer: has_content;
-    ValueDeleted of trace;
-    StoreCleared of trace;
-    ConditionAsked of child: has_content;
-    ItemsTaken of child: has_follow_up, has_content;
-    ItemRefused of child: has_follow_up, on_receipt;
-    KeptTaken of child;
-    KeptDropped of child;
-    StepContinues of child: has_follow_up;
-    StepEnded of child: has_follow_up, has_content, on_receipt;
-    StepsSkipped of child;
-    GatheringEnded of child: has_follow_up;
-    SynthesisBegun of child: on_receipt;
+    Opened of trace without content;
+    Rebuilt of trace without content: on_receipt;
+    Copied of trace with content: sends;
+    AgentAdded of trace without content;
+    PlanAdded of trace with content;
+    RerunBegun of trace without content: on_receipt;
+    ResultKept of trace with content;
+    Amended of child with content: has_follow_up, on_receipt;
+    Tombstoned of child_if_any with content: on_receipt;
+    Admitted of admitted with content: sends, has_follow_up, on_receipt;
+    WindowClamped of child without content;
+    Claimed of child without content: on_receipt;
+    Ticked of child without content;
+    Progressed of child without content;
+    Checked of child with content: on_receipt;
+    AttemptLost of child without content: frees_room, on_receipt;
+    Requeued of child without content: frees_room, sends, has_follow_up, on_receipt;
+    Redispatched of child without content: sends;
+    Waiting of child without content: frees_room, on_receipt;
+    InputRequired of child with content: frees_room, sends, on_receipt;
+    Reminded of child without content: sends, on_receipt;
+    Answered of child with content: has_follow_up, on_receipt;
+    Told of child with content: on_receipt;
+    MessagesSeen of child without content;
+    Paused of child without content: frees_room, on_receipt;
+    Ended of ended with content: frees_room, sends, has_follow_up, on_receipt;
+    UndoingBegun of ended with content: frees_room, sends, has_follow_up, on_receipt;
+    UndoRefused of child without content: frees_room, has_follow_up, on_receipt;
+    Closed of child without content: sends;
+    Deleted of child without content: frees_room, sends, on_receipt;
+    Restored of child without content: on_receipt;
+    Held of child without content;
+    HoldQueued of child without content: on_receipt;
+    PlaceLost of child without content: frees_room, on_receipt;
+    Settled of child without content: frees_room, has_follow_up, on_receipt;
+    Released of child without content: frees_room, has_follow_up;
+    Forfeited of child without content: frees_room, has_follow_up, on_receipt;
+    Estimated of child without content: has_follow_up, on_receipt;
+    Corrected of child without content: frees_room, has_follow_up, on_receipt;
+    Charged of child without content: has_follow_up, on_receipt;
+    Disputed of child without content: on_receipt;
+    DisputeDecided of child without content: has_follow_up, on_receipt;
+    Exhausted of child without content: has_follow_up, on_receipt;
+    Replenished of child without content: frees_room, has_follow_up, on_receipt;
+    Raised of child without content: frees_room, has_follow_up, on_receipt;
+    RungReached of child without content: on_receipt;
+    ValueSet of writer with content;
+    ValueDeleted of trace without content;
+    StoreCleared of trace without content;
+    ConditionAsked of child with content;
+    ItemsTaken of child with content: has_follow_up;
+    ItemRefused of child without content: has_follow_up, on_receipt;
+    KeptTaken of child without content;
+    KeptDropped of child without content;
+    StepContinues of child without content: has_follow_up;
+    StepEnded of child with content: has_follow_up, on_receipt;
+    StepsSkipped of child without content;
+    GatheringEnded of child without content: has_follow_up;
+    SynthesisBegun of child without content: on_receipt;
 }

@@ -136,7 +136,10 @@ impl Event {
                 Event::ResultKept { place, kept: Box::new(kept.without_content()) }
             }
             Event::Copied(copied) => Event::Copied(Box::new(copied.without_content())),
-            other => other,
+            other => {
+                debug_assert!(!other.facts().has_content, "{other:?} has no content");
+                other
+            }
         }
     }
 }

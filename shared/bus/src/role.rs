@@ -225,11 +225,9 @@ pub fn may_call(kinds: &[Kind], call: &Carried) -> Result<(), Denied> {
             }
         }
         Carried::DeleteMessage { subject, .. } => Err(denied(crate::Action::Publish, subject)),
-        Carried::Object { .. } | Carried::Objects { .. } | Carried::Ping if one_of(READERS) => Ok(()),
+        Carried::Object { .. } | Carried::Ping if one_of(READERS) => Ok(()),
         Carried::Backlog { .. } | Carried::Fill if kinds.contains(&Kind::Admin) => Ok(()),
-        Carried::Object { name, .. } | Carried::Objects { prefix: name } => {
-            Err(denied(crate::Action::Subscribe, name))
-        }
+        Carried::Object { name, .. } => Err(denied(crate::Action::Subscribe, name)),
         Carried::Backlog { consumer } => Err(denied(crate::Action::Subscribe, consumer)),
         Carried::Fill => Err(denied(crate::Action::Subscribe, &"the sizes of all streams")),
         Carried::Ping => Err(denied(crate::Action::Subscribe, &"anything")),

@@ -85,9 +85,6 @@ pub enum Call {
         name: String,
         sha256: Option<String>,
     },
-    Objects {
-        prefix: String,
-    },
     Backlog {
         #[serde(with = "text")]
         consumer: Consumer,
@@ -122,7 +119,6 @@ pub enum Line {
         duplicate: bool,
     },
     Subject(AsText<Subject>),
-    Name(String),
     Position {
         log: u64,
         sequence: u64,

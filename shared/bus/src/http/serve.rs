@@ -74,7 +74,6 @@ pub async fn answer(bus: &Bus, call: Call) -> Result<Answer, Failure> {
             };
             whole(object.into_iter().flat_map(parts))
         }
-        Call::Objects { prefix } => whole(bus.objects(&prefix).await?.into_iter().map(Line::Name)),
         Call::Backlog { consumer } => whole([Line::from(bus.backlog(&consumer).await?)]),
         Call::Fill => whole(bus.fill().await?.into_iter().map(Line::from)),
         Call::Ping => {
