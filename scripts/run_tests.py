@@ -81,8 +81,11 @@ class Run:
                 self.say(f"FAILED: {package} {target} ended with {code}, see the log")
 
 
-def outputs(lines, lines_of_each=60):
-    """The last lines that each failed test of a binary printed: a log of CI outlives its checkout."""
+def outputs(lines, first=60, last=30):
+    """The first and last lines that each failed test of a binary printed: a log of CI outlives its checkout.
+
+    A panic's message comes before its backtrace, and the logs of processes come after it.
+    """
     sections = []
     for line in lines:
         if re.match(r"^---- (\S+) stdout ----$", line):
@@ -91,7 +94,9 @@ def outputs(lines, lines_of_each=60):
             sections.append([])
         elif sections:
             sections[-1].append(line)
-    return ["".join(one[:1] + one[1:][-lines_of_each:]) for one in sections if one and one[0].startswith("---- ")]
+    sections = [one for one in sections if one and one[0].startswith("---- ")]
+    cut = ["…\n"]
+    return ["".join(one if len(one) <= first + last else one[:first] + cut + one[-last:]) for one in sections]
 
 
 def clock(seconds):
