@@ -1002,7 +1002,7 @@ fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
     assert!(!said.contains("not-a-real-key") && said.ends_with("--- exit 0"), "{said}");
     let said = run(None);
     assert!(said.contains("the environment variable DEMO_SIGNING_KEY is not set"), "{said}");
-    assert!(said.contains("a secret is not there") && said.ends_with("--- exit 1"), "{said}");
+    assert!(said.contains("a secret is missing") && said.ends_with("--- exit 1"), "{said}");
 }
 
 /// proves: `--secrets-dir` and its variable work the same. An unusable directory ends the command
@@ -1017,7 +1017,7 @@ fn s8_a_directory_of_secrets_that_cannot_be_used_is_explained() {
     let by_variable = || said(&command(&run).env("TRELLIS_SECRETS_DIR", path).output().unwrap());
     std::fs::write(directory.join("OPENAI_API_KEY"), "sk-0123456789").unwrap();
     for said in [by_option(), by_variable()] {
-        assert!(said.contains("others may look into") && said.ends_with("--- exit 0"), "{said}");
+        assert!(said.contains("other users can read") && said.ends_with("--- exit 0"), "{said}");
         assert!(!said.contains("sk-0123456789"), "{said}");
     }
     std::fs::write(directory.join("EMPTY_KEY"), "").unwrap();

@@ -80,7 +80,7 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
     let (code, said) =
         submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("failed: ") && said.contains("told to fail"), "{said}");
+    assert!(said.contains("failed: ") && said.contains("failed as requested"), "{said}");
     cluster.stop().await;
 }
 

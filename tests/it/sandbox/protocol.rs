@@ -37,7 +37,7 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
     let absent = json!({"agent_id": "absent", "kind": "command", "command": ["no-such-program"]});
     assert!(error(&run(&cluster, absent).await).contains("`no-such-program` could not be run"));
     let long = shell("long", "head -c 2000000 /dev/zero | tr '\\0' x");
-    assert!(error(&run(&cluster, long).await).contains("the most bytes of a line = "));
+    assert!(error(&run(&cluster, long).await).contains("the maximum bytes of a line = "));
     cluster.stop().await;
 }
 
@@ -101,7 +101,11 @@ say(type="result", result=[send(line) for line in lines])
     assert_eq!(result(&run(&cluster, plain).await), json!(r#"{"type": "tol", "total": 7}"#));
     let babbles = "while True: say(type='tool', nonsense=True)";
     let outcome = run(&cluster, python("babbles", babbles)).await;
-    assert!(error(&outcome).contains("the most invalid messages = 100 (built in)"), "{}", error(&outcome));
+    assert!(
+        error(&outcome).contains("the maximum number of invalid messages = 100 (built in)"),
+        "{}",
+        error(&outcome)
+    );
     cluster.stop().await;
 }
 

@@ -555,7 +555,7 @@ async fn a_panicking_agent_is_a_failed_attempt_and_the_worker_goes_on() {
     bench.until_done().await;
     let verdicts = bench.verdicts().await;
     assert!(
-        matches!(&verdicts[0], Verdict::Failed(f) if f.retryable && f.message.contains("told to panic")),
+        matches!(&verdicts[0], Verdict::Failed(f) if f.retryable && f.message.contains("panic as requested")),
         "{verdicts:?}"
     );
     assert_eq!(verdicts[1], inline("the root's goal"));

@@ -162,7 +162,7 @@ async fn i2_a_spawn_is_one_step_with_its_note_and_the_result_alone() {
     assert_eq!(said(&steps[0]), goal);
     let shown: String = goal.chars().take(50).collect();
     assert_eq!(steps[0].note.as_deref(), Some(&*format!("Spawned {} with goal: {shown}...", children[0])));
-    assert_eq!(error(&steps[1]), format!("`{}` failed: told to fail", children[1]));
+    assert_eq!(error(&steps[1]), format!("`{}` failed: failed as requested", children[1]));
     assert!(steps[1].note.as_deref().unwrap().ends_with(" with goal: fail..."), "{:?}", steps[1]);
     assert!(error(&steps[2]).starts_with("no child was started: an ancestor, "), "{:?}", steps[2]);
     let wrong = error(&steps[3]);

@@ -310,7 +310,7 @@ impl Checker<'_> {
                 let reason = format!("{per_minute} calls a minute are allowed, and there is no time to wait");
                 return with(step, ContentDecision::hit(rule, reason));
             }
-            tracing::debug!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
+            tracing::debug!(check = %rule.name, ?wait, "a model call waits for the calls per minute that a check allows");
             tokio::time::sleep(wait).await;
         }
     }

@@ -48,7 +48,7 @@ impl Cgroups {
         };
         let shown = parent.display();
         let available = fs::read_to_string(parent.join("cgroup.controllers"))
-            .map_err(|error| format!("`{shown}` is no cgroup of version 2: {error}"))?;
+            .map_err(|error| format!("`{shown}` is not a cgroup of version 2: {error}"))?;
         let is_available = |controller: &&str| available.split_whitespace().any(|name| name == *controller);
         if !CONTROLLERS.iter().all(is_available) {
             return Err(format!("the controllers memory and pids are not delegated to `{shown}`"));
@@ -85,7 +85,7 @@ impl Cgroups {
                 Ok(()) | Err(_) => Ok(()),
             }
         });
-        made.map_err(|error| format!("a cgroup could not be made: {error}"))?;
+        made.map_err(|error| format!("a cgroup could not be created: {error}"))?;
         Ok(cgroup)
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         let directory = std::env::temp_dir().join(format!("trellis-cgroup-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let why = Cgroups::find(Some(&directory)).unwrap_err();
-        assert!(why.contains("is no cgroup of version 2"), "{why}");
+        assert!(why.contains("is not a cgroup of version 2"), "{why}");
         fs::write(directory.join("cgroup.controllers"), "cpu pids\n").unwrap();
         let why = Cgroups::find(Some(&directory)).unwrap_err();
         assert!(why.contains("not delegated"), "{why}");

@@ -44,7 +44,7 @@ fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
     let mode = fs::metadata(directory).map_err(unreadable)?.mode() & 0o777;
     if mode & TOO_OPEN != 0 {
         doubts.push(format!(
-            "{shown}: others may look into this directory of secrets, or change it (mode {mode:03o}); give it the mode 750 or less"
+            "{shown}: other users can read or change this directory of secrets (mode {mode:03o}); set its mode to 750 or less"
         ));
     }
     let mut names = Vec::new();

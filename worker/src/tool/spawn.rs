@@ -139,7 +139,7 @@ pub(super) fn pipeline_schema() -> Json {
             "output_to": key(),
             "depends_on": {"type": "array", "items": {"type": "string"}, "description": "Steps that must have succeeded before."},
             "when": {"type": "string", "description": "A CEL expression over outputs, steps and budget; false skips the step."},
-            "required": {"type": "boolean", "description": "If false, a failure of this step does not count: the graph goes on and does not fail by it."},
+            "required": {"type": "boolean", "description": "If false, the graph continues after a failure of this step, and does not fail because of it."},
             "retries": {"type": "integer"},
             "timeout_ms": {"type": "integer"},
             "max_cost_usd": {"type": "number"},

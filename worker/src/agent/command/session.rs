@@ -154,8 +154,8 @@ impl Session<'_> {
                 Event::TooLong => {
                     return self
                         .end_program(beyond(
-                            "what the program wrote",
-                            &SetLimit::built_in("the most bytes of a line", sandbox::MAX_LINE_BYTES),
+                            "a line of the program's output",
+                            &SetLimit::built_in("the maximum bytes of a line", sandbox::MAX_LINE_BYTES),
                         ))
                         .await;
                 }
@@ -165,8 +165,8 @@ impl Session<'_> {
             if written > MAX_OUTPUT_BYTES {
                 return self
                     .end_program(beyond(
-                        "what the program wrote",
-                        &SetLimit::built_in("the most bytes of all its lines", MAX_OUTPUT_BYTES),
+                        "the program's output",
+                        &SetLimit::built_in("the maximum bytes of its lines together", MAX_OUTPUT_BYTES),
                     ))
                     .await;
             }
@@ -176,8 +176,8 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Invalid { why, .. } if self.invalid == MAX_INVALID => {
-                    let said = format!("an invalid message of the program ({why})");
-                    let limit = SetLimit::built_in("the most invalid messages", MAX_INVALID);
+                    let said = format!("another invalid message of the program ({why})");
+                    let limit = SetLimit::built_in("the maximum number of invalid messages", MAX_INVALID);
                     return self.end_program(beyond(&said, &limit)).await;
                 }
                 ParsedLine::Invalid { id, why } => {
@@ -206,8 +206,9 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { .. }) if self.costs == MAX_COSTS => {
-                    let limit = SetLimit::built_in("the most costs that a program reports", MAX_COSTS);
-                    return self.end_program(beyond("one more cost", &limit)).await;
+                    let limit =
+                        SetLimit::built_in("the maximum number of costs that a program reports", MAX_COSTS);
+                    return self.end_program(beyond("another cost", &limit)).await;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { id, key, usd, tokens }) => {
                     self.costs += 1;
