@@ -1,6 +1,6 @@
 //! The command line as users see it: whole outputs, exit codes, errors with hints.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Write},

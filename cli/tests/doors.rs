@@ -1,7 +1,7 @@
 //! Access to the process that has a directory open: commands of the same user reach it, and other
 //! users and agents do not.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

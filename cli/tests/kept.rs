@@ -1,7 +1,7 @@
 //! Runs that are stored in a directory. Every command shows them afterwards without a server, and a
 //! killed process loses no run that it accepted.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Write},

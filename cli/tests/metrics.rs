@@ -1,7 +1,7 @@
 //! Metrics of a run, sent to an OTLP collector (X7). The collector is a small HTTP server in this
 //! process, or one that never answers.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

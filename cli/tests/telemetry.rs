@@ -1,7 +1,7 @@
 //! Telemetry of a run: spans to an OTLP collector under the run's trace id (X1, X4), and log lines
 //! with their context. The collector is a small HTTP server in this process that reads protobuf.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -115,7 +115,7 @@ impl Bench {
     /// The asks so far, each with the milliseconds since the start.
     pub fn asks(&self) -> Vec<(u64, Ask)> {
         let start = Timestamp::from_millis(1_000_000);
-        let asks = self.asks.lock().expect("no test panics holding it");
+        let asks = self.asks.lock().expect("no test panics while it holds the lock");
         asks.iter().map(|(at, ask)| (at.millis_since(start), ask.clone())).collect()
     }
 
@@ -184,7 +184,7 @@ async fn coordinate(
     let mut attempts = BTreeMap::new();
     while let Some(request) = requests.next().await {
         let message: AskMessage = decode::json(&request.payload).unwrap_or_else(|p| panic!("{p}"));
-        asks.lock().expect("no test panics holding it").push((clock.now(), message.ask.clone()));
+        asks.lock().expect("no test panics while it holds the lock").push((clock.now(), message.ask.clone()));
         let answer = script(&message.ask, agree(&message.ask, &works, &mut attempts, clock.now()));
         if let (Some(answer), Some(to)) = (answer, &request.reply_to) {
             bus.reply(to, serde_json::to_vec(&answer).expect("string keys").into())

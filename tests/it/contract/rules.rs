@@ -179,7 +179,7 @@ fn breaches(page: &str, sources: &[Source]) -> Vec<String> {
     let known: Ids = rules.iter().map(|(id, _)| id.clone()).collect();
     let mut wrong: Vec<String> = Vec::new();
     if known.len() < rules.len() {
-        wrong.push("an id stands in docs/rules.md twice".into());
+        wrong.push("an id is twice in docs/rules.md".into());
     }
     let (mut in_names, mut in_docs) = (Ids::new(), Ids::new());
     for source in sources {

@@ -182,5 +182,5 @@ async fn accepted(page: &TcpListener) -> TcpStream {
         }
         stream
     };
-    tokio::time::timeout(SOON, accepting).await.expect("a request comes")
+    tokio::time::timeout(SOON, accepting).await.expect("a request arrives")
 }

@@ -30,7 +30,7 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
         |id: &str, script: &str| json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script]});
     assert_eq!(result(&run(&cluster, shell("plain", "echo hello; echo world")).await), "hello\nworld");
     let count = json!({"agent_id": "count", "kind": "command", "command": ["wc", "-l"], "tools": []});
-    assert_eq!(result(&run(&cluster, count).await), "1", "it reads its input to the end");
+    assert_eq!(result(&run(&cluster, count).await), "1", "the program reads its input to the end");
     let failed = run(&cluster, shell("failed", "echo no luck >&2; exit 3")).await;
     assert_eq!(failed.context.status, EndStatus::Failed);
     assert_eq!(error(&failed), "the program ended with exit code 3: no luck");
@@ -70,7 +70,7 @@ say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "sa
     // Only few machines delegate cgroups to a test.
     let missing: Vec<_> = report.missing.iter().map(|missing| missing.layer).collect();
     assert!(missing.iter().all(|layer| *layer == domain::agent::Layer::Cgroup), "{report:?}");
-    assert_eq!(report.applied.len() + missing.len(), 6, "every layer: {report:?}");
+    assert_eq!(report.applied.len() + missing.len(), 6, "the report lacks a layer: {report:?}");
     cluster.stop().await;
 }
 
@@ -139,7 +139,7 @@ for n in range(100):
     assert!(error(&outcome).contains("max_steps"), "{}", error(&outcome));
     let journal = journal(&cluster, &outcome).await;
     let tools = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Tool(_))).count();
-    assert_eq!(tools, 3, "the fourth is not answered");
+    assert_eq!(tools, 3, "the fourth call is not answered");
     cluster.stop().await;
 }
 
@@ -244,7 +244,7 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     assert!(said[1].as_str().unwrap().contains("blue"), "{said}");
     let journal = journal(&cluster, &outcome).await;
     let models = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count();
-    assert_eq!(models, 2, "what was paid for is not paid for again");
+    assert_eq!(models, 2, "paid calls are not made again");
     cluster.stop().await;
 }
 
@@ -293,7 +293,7 @@ say(type="result", result={"n": int(text) if text.isdigit() else text, "log": op
     assert!(said["refused"].as_str().unwrap().contains("integer"), "{said}");
     let journal = journal(&cluster, &outcome).await;
     let models = journal.iter().filter(|entry| entry.step.as_model().is_some()).count();
-    assert_eq!(models, 3, "each try asks once, also the one that waited for a human: {journal:#?}");
+    assert_eq!(models, 3, "not one call for each attempt: {journal:#?}");
     assert_eq!((outcome.context.retries, outcome.context.steps), (2, 8));
     cluster.stop().await;
 }

@@ -142,7 +142,7 @@ impl Billed {
 fn arguments(settings: &Settings) -> Vec<OsString> {
     let [fixtures, words @ ..] = settings.extra.as_slice() else { panic!("there are fixtures") };
     let file = settings.dir.join("fixtures.json");
-    fs::write(&file, fixtures).expect("the directory is ours");
+    fs::write(&file, fixtures).expect("the test created the directory");
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let mut arguments: Vec<OsString> = vec![modules.join(PROGRAM).into(), "--fixtures".into(), file.into()];
     arguments.extend(["--port".into(), settings.port.to_string().into()]);

@@ -113,8 +113,8 @@ impl Process {
     /// Sends SIGKILL, like a crash of the process: nothing is flushed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("the child is ours");
-            child.wait().expect("the child is ours");
+            child.kill().expect("the test started the process");
+            child.wait().expect("the test started the process");
         }
     }
 
@@ -122,7 +122,7 @@ impl Process {
     pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take() {
-            child.wait().expect("the child is ours");
+            child.wait().expect("the test started the process");
         }
     }
 
@@ -149,7 +149,7 @@ impl Process {
     /// Kills the server, deletes its data and restarts it.
     pub fn wipe(&mut self) {
         self.kill();
-        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the directory is ours");
+        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the test created the directory");
         self.restart();
     }
 
@@ -162,7 +162,7 @@ impl Process {
     pub fn restore(&mut self, from: &Path) {
         self.kill();
         let data = self.settings.dir.join(DATA);
-        fs::remove_dir_all(&data).expect("the directory is ours");
+        fs::remove_dir_all(&data).expect("the test created the directory");
         copy_all(from, &data);
         self.restart();
     }
@@ -186,7 +186,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        signal::kill(self.nix_pid(), signal).expect("the child is ours");
+        signal::kill(self.nix_pid(), signal).expect("the test started the process");
     }
 
     pub fn pid(&self) -> u32 {
@@ -204,7 +204,8 @@ impl Process {
     )]
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
-        let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
+        let file =
+            File::options().create(true).append(true).open(&log).expect("the test created the directory");
         let (mut path, mut arguments) = (locate(self.program), (self.program.arguments)(&self.settings));
         if let Some(disk) = &self.settings.disk {
             (path, arguments) = disk.start(path, arguments);
@@ -223,7 +224,7 @@ impl Process {
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
         for _ in 0..LOOKS {
-            if child.try_wait().expect("the child is ours").is_some() {
+            if child.try_wait().expect("the test started the process").is_some() {
                 return Err(tail(&log));
             }
             if answers(self.settings.port, self.program.greeting) {
@@ -232,8 +233,8 @@ impl Process {
             }
             thread::sleep(LOOK);
         }
-        child.kill().expect("the child is ours");
-        child.wait().expect("the child is ours");
+        child.kill().expect("the test started the process");
+        child.wait().expect("the test started the process");
         Err(tail(&log))
     }
 }

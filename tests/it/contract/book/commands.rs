@@ -174,7 +174,7 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     let path = steps.join("script");
     fs::write(&path, script).unwrap();
     let mut shell = place.shell(&path).spawn().expect("bash runs");
-    let group = Pid::from_raw(i32::try_from(shell.id().expect("it was not waited for")).unwrap());
+    let group = Pid::from_raw(i32::try_from(shell.id().expect("the shell still runs")).unwrap());
     let in_time = tokio::time::timeout(LONGEST, shell.wait()).await.is_ok();
     // Kills processes that the page left running, or that hang.
     let _ = killpg(group, Signal::SIGKILL);
