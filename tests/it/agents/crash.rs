@@ -155,7 +155,7 @@ async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
         if reports.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 3_600, "the reports are not in the queue");
+        assert!(tries < 3_600, "the coordinators did not read the cost reports");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;

@@ -482,7 +482,7 @@ async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {
     first.ack().await;
     let began = tokio::time::Instant::now();
     while bus.unacknowledged(&Consumer::Intake).await.unwrap() != 1 {
-        assert!(began.elapsed() < super::SOON, "an acknowledged message still fills the stream");
+        assert!(began.elapsed() < super::SOON, "an acknowledged message is still counted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -498,7 +498,7 @@ async fn a_full_stream_says_so(bus: Bus) {
     soon(queue.next()).await.ack().await;
     let began = tokio::time::Instant::now();
     while bus.publish(message(Subject::Spawn, &kilobyte)).await.is_err() {
-        assert!(began.elapsed() < super::SOON, "the stream has room, but is still full");
+        assert!(began.elapsed() < super::SOON, "the stream has room, but rejects a message");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

@@ -203,7 +203,7 @@ async fn acknowledge_nothing(bus: &Bus) {
     setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
     second.ack().await;
     bus.publish(message(event(1), "x")).await.unwrap();
-    assert_eq!(waiting().await, 1, "the second message also sends the first one");
+    assert_eq!(waiting().await, 1, "the second acknowledgement also stores the first one");
     say("done");
     std::process::abort();
 }

@@ -163,7 +163,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
         assert!(!format!("{:?}", outcome.context.result).contains("stolen"), "{outcome:#?}");
         cluster
-            .until(run, "both calls booked", |trace| {
+            .until(run, "both costs booked", |trace| {
                 // The real cost, if the attempt was stopped after the call; otherwise the hold
                 // (B10).
                 let budget = &trace.root().unwrap().budget;

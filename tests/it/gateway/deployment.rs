@@ -108,7 +108,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
         front.cluster.client.publish(Subject::Cancel, &json!({"nonsense": 1})).await;
     }
     let count = async || front.value("/v1/dead").await["letters"].as_array().unwrap().len();
-    eventually("the submissions are refused", async || count().await == 3).await;
+    eventually("the messages are dead letters", async || count().await == 3).await;
     let page = front.value("/v1/dead?limit=2&kind=cancel").await;
     let letters = page["letters"].as_array().unwrap();
     assert!(
@@ -132,7 +132,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
     let sent = told(again(r#"{"nonsense":1}"#).send().await.unwrap(), 202).await;
     assert_eq!(sent["subject"], "agent.cancel");
     problem(again(r#"{"nonsense":1}"#), 404, "no_letter").await;
-    eventually("the submission is refused again", async || count().await == 3).await;
+    eventually("the retried message is a dead letter again", async || count().await == 3).await;
     let dropped = front.ask(Method::DELETE, &path(&letters[1])).send().await.unwrap();
     assert_eq!(dropped.status(), 204);
     problem(front.ask(Method::DELETE, &path(&letters[1])), 404, "no_letter").await;

@@ -71,7 +71,7 @@ async fn x10_a_browser_signs_in_by_a_token_or_a_code_and_no_other_page_acts_for_
     assert_eq!(status(signed_in(page(front.get("/")))).await, 200);
     assert_eq!(status(signed_in(front.get("/v1/runs"))).await, 200);
     let submit = || signed_in(front.post("/v1/runs", &json!({"goal": "hello"})));
-    assert_eq!(status(submit()).await, 401, "a form without an origin is refused");
+    assert_eq!(status(submit()).await, 401, "a request without an origin is refused");
     assert_eq!(status(submit().header("origin", "http://127.0.0.1:1")).await, 403);
     assert_eq!(status(submit().header("origin", &own).header("sec-fetch-site", "same-site")).await, 401);
     assert_eq!(status(submit().header("origin", &own).header("sec-fetch-site", "same-origin")).await, 201);

@@ -221,7 +221,7 @@ async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
         let answer = front.get("/v1/dead").bearer_auth("admin").send().await.unwrap();
         told(answer, 200).await["letters"].as_array().unwrap().clone()
     };
-    eventually("the tokens are refused", async || letters().await.len() == 2).await;
+    eventually("the messages are dead letters", async || letters().await.len() == 2).await;
     for letter in letters().await {
         let path = format!("/v1/dead/{}/{}/retry", letter["kind"].as_str().unwrap(), letter["sequence"]);
         let answer = front.post(&path, &nonsense).bearer_auth("admin").send().await.unwrap();

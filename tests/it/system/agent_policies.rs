@@ -32,7 +32,11 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
     let run = cluster.begin(json!({"goal": "go", "agent_id": "runs"})).await;
     let refused = cluster.outcome(run).await.context;
     let error = refused.error.unwrap();
-    assert_eq!((refused.status, refused.attempts), (EndStatus::Failed, 1), "it is not tried again");
+    assert_eq!(
+        (refused.status, refused.attempts),
+        (EndStatus::Failed, 1),
+        "a refused agent is not tried again"
+    );
     assert_eq!((error.kind, error.retryable), (FailureKind::Refused, false));
     for told in ["kind: ", "command: ", "network: ", "`programs` of their policy file"] {
         assert!(error.message.contains(told), "{told}: {}", error.message);

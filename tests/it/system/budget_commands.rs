@@ -49,7 +49,7 @@ async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_dis
     for control in [charge("invoice", 2.0), charge("mistake", 7.0)] {
         cluster.client.publish(admin_of(&control), &control).await;
     }
-    eventually("both are disputed", async || {
+    eventually("both charges are disputed", async || {
         cluster.client.trace(id).await.root().unwrap().disputes.len() == 2
     })
     .await;

@@ -36,7 +36,7 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
     };
     assert_eq!(level("queues", &[]).await.as_deref(), Some("ok"));
     assert_eq!(level("dead-letters", &[]).await.as_deref(), Some("ok"));
-    assert_eq!(level("collector", &[]).await, None, "none is named");
+    assert_eq!(level("collector", &[]).await, None, "no collector is configured");
     assert_eq!(level("stuck-runs", &[]).await.as_deref(), Some("ok"));
 
     let collector = Collector::start().await;
@@ -47,20 +47,20 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
     cluster.kill("w1");
     let run = cluster.begin(json!({"goal": "hello"})).await;
     cluster.until(run, "in the queue", |trace| trace.root().is_some()).await;
-    eventually("no worker answers any more", async || {
+    eventually("all workers have stopped", async || {
         let found = checked(&cluster, "queues", &[]).await;
         found.is_some_and(|(level, found)| {
             level == "fail" && found.contains("1 task") && found.contains("`default`")
         })
     })
     .await;
-    eventually("nothing happens in it", async || {
+    eventually("the run is shown as stalled", async || {
         let found = checked(&cluster, "stuck-runs", &[]).await;
         found.is_some_and(|(level, found)| level == "warn" && found.contains(&run.to_string()))
     })
     .await;
     cluster.client.publish(Subject::Spawn, &json!({"no such field": 1})).await;
-    eventually("the dead letter is told", async || {
+    eventually("doctor reports the dead letter", async || {
         let found = checked(&cluster, "dead-letters", &[]).await;
         found.is_some_and(|(level, found)| level == "warn" && found.contains("agent.dead.spawn"))
     })

@@ -23,7 +23,7 @@ async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
     assert_eq!(trace.contexts().len(), 1 + 2 + 4);
     let mut own = Amount::ZERO;
     for node in trace.contexts() {
-        let end = node.end().expect("its end is in the log");
+        let end = node.end().expect("the log has the end of the context");
         assert!(node.identity.started_at <= end.at, "{node:#?}");
         if let Some(parent) = node.parent.map(|parent| trace.node(parent)) {
             assert!(

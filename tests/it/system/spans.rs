@@ -72,7 +72,11 @@ fn check_costs(spans: &[Received]) {
     });
     let root = root.expect("a root");
     let own: u64 = contexts(spans).iter().map(|span| nanos(span, "trellis.cost.own_nanos")).sum();
-    assert_eq!(own, nanos(root, "trellis.cost.subtree_nanos"), "own costs add up");
+    assert_eq!(
+        own,
+        nanos(root, "trellis.cost.subtree_nanos"),
+        "the sum of the own costs is the cost of the tree"
+    );
     let settled: u64 = spans
         .iter()
         .filter(|span| span.name == "settle")
@@ -291,10 +295,10 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
         let run = cluster.begin(json!({"goal": "hello", "agent_id": "spend"})).await;
         cluster.outcome(run).await;
     }
-    eventually("it was tried", async || collector.requests() > 4).await;
+    eventually("the export was tried", async || collector.requests() > 4).await;
     for name in ["c1", "w1"] {
         let told = |said: &str| said.lines().filter(|line| line.contains("the collector of spans")).count();
-        eventually("it is told", async || told(&cluster.log(name)) > 0).await;
+        eventually("the failure is logged", async || told(&cluster.log(name)) > 0).await;
         let said = cluster.log(name);
         let lines = told(&said);
         assert!((1..=3).contains(&lines), "{name}: {lines} lines\n{said}");
@@ -324,11 +328,14 @@ async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it()
         let spans = collector.of(&large.to_string());
         spans.iter().filter(|span| span.name == "invoke_agent sleep").count()
     };
-    eventually("all children arrive", async || children() == 40).await;
+    eventually("the spans of all children arrive", async || children() == 40).await;
     // The root has links to all of them, and is too large for this collector.
     let small = cluster.begin(json!({"goal": "hello", "agent_id": "echo"})).await;
     cluster.outcome(small).await;
-    eventually("others are not stopped", async || !collector.of(&small.to_string()).is_empty()).await;
+    eventually("spans of other runs are still exported", async || {
+        !collector.of(&small.to_string()).is_empty()
+    })
+    .await;
     assert!(collector.of(&large.to_string()).iter().all(|span| span.name != "invoke_agent tree"));
 }
 

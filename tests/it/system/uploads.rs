@@ -45,7 +45,11 @@ async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let first = fresh_trace();
     client.publish(Subject::Graph, &large(first)).await;
     assert_eq!(client.outcome(first, &root).await.context.status, EndStatus::Completed);
-    assert_eq!(client.bus.objects("core/").await.unwrap().len(), 1, "its first events are an object");
+    assert_eq!(
+        client.bus.objects("core/").await.unwrap().len(),
+        1,
+        "the first events are stored as an object"
+    );
 
     // From now on this test is the object store.
     let raw = async_nats::connect(nats.url()).await.unwrap();

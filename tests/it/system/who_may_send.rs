@@ -35,7 +35,7 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let cluster = Processes::start(1, 1).await;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 4000}, "max_cost_usd": 1});
     let run = cluster.begin(spawn).await;
-    cluster.until(run, "it runs", |trace| trace.root().is_some_and(|root| root.attempt() == 1)).await;
+    cluster.until(run, "the agent runs", |trace| trace.root().is_some_and(|root| root.attempt() == 1)).await;
     let client = async_nats::connect(cluster.nats.url()).await.unwrap();
     let order = json!({"trace_id": run, "raise": {"child_id": "root", "max_cost_usd": 500}}).to_string();
     let entry = format!("agent.history.default.{run}.forged");
@@ -45,8 +45,10 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let get = "$JS.API.DIRECT.GET.AGENT_HISTORY";
     client.publish_with_reply(get, "agent.admin.raise", asked.into()).await.unwrap();
     client.flush().await.unwrap();
-    eventually("it is refused", async || !letters(&cluster.client, "agent.admin.raise").await.is_empty())
-        .await;
+    eventually("the message is refused", async || {
+        !letters(&cluster.client, "agent.admin.raise").await.is_empty()
+    })
+    .await;
     let letter = letters(&cluster.client, "agent.admin.raise").await.remove(0);
     assert!(letter.refusal.message.contains(REASON), "{letter:?}");
     let limit = cluster.client.trace(run).await.root().unwrap().budget.ceilings.limit.cost_usd;
@@ -107,7 +109,7 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 600_000}});
     let run = client.accepted(spawn).await;
     let (trace, root): (TraceId, ChildId) = (run.trace_id, run.child_id.clone());
-    eventually("it runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
+    eventually("the agent runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
     let others = [
         Subject::Spawn,
         Subject::Graph,
@@ -144,7 +146,7 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
                     assert!(answer["message"].as_str().unwrap().contains(REASON), "{subject}: {answer}");
                 }
                 Door::Hint => client.bus.broadcast(&subject, &headers, payload).await.unwrap(),
-                Door::None => unreachable!("{subject} is no door"),
+                Door::None => unreachable!("{subject} accepts no messages"),
             }
         }
     }
@@ -161,7 +163,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});
     let run = client.accepted(spawn).await;
     let (trace, root) = (run.trace_id, run.child_id.clone());
-    eventually("it runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
+    eventually("the agent runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
     let stolen: domain::PoolName = "stolen".parse().unwrap();
     let lease = json!({"child_id": root, "attempt": 1, "token": "guessed"});
     let asks = [
@@ -190,7 +192,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     for (subject, message) in [(at(Subject::Cost), cost), (at(Subject::Result), result)] {
         client.publish(subject.clone(), &message).await;
         let name = subject.to_string();
-        eventually("it is kept", async || letters(client, &name).await.len() == 1).await;
+        eventually("the message is stored", async || letters(client, &name).await.len() == 1).await;
         assert_eq!(letters(client, &name).await[0].refusal.code, "other_pool");
     }
     let outcome = client.outcome(trace, &root).await;
@@ -334,7 +336,7 @@ async fn s7_a_raise_is_an_event_with_who_asked() {
         let text: String = stored.iter().map(|stored| String::from_utf8_lossy(&stored.payload)).collect();
         text.contains(r#""by":{"claimed":"alice@desk"}"#)
     };
-    eventually("the event says who asked", raised).await;
+    eventually("the event names the sender", raised).await;
     client.outcome(run.trace_id, &run.child_id).await;
     cluster.stop().await;
 }

@@ -285,7 +285,7 @@ impl Processes {
             if running.iter().all(|name| heard.contains(name)) {
                 return;
             }
-            assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
+            assert!(Instant::now() < deadline, "of {running:?} only {heard:?} answer");
             let dead = running.iter().find(|name| !self.is_running(name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
         }
@@ -353,7 +353,7 @@ async fn room() -> OwnedSemaphorePermit {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Semaphore::new(cores + 1))
     });
-    room.clone().acquire_owned().await.expect("it is never closed")
+    room.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// Writes the settings of the deployment, merged over those of every test.

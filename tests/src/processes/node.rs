@@ -106,7 +106,7 @@ impl Node {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    #[expect(clippy::print_stderr, reason = "the test that failed is told why")]
+    #[expect(clippy::print_stderr, reason = "a failed test prints the log")]
     pub(super) fn show_log(&self) {
         let text = self.read_log();
         let lines: Vec<&str> = text.lines().collect();

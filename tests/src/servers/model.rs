@@ -106,7 +106,7 @@ impl Default for Gate {
 impl Gate {
     /// Waits until a call has arrived at the gate.
     pub async fn reached(&self) {
-        tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call comes");
+        tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call arrives");
     }
 
     /// Lets all waiting and later calls pass.
@@ -116,7 +116,7 @@ impl Gate {
 
     async fn pass(&self) {
         self.0.0.notify_one();
-        self.0.1.acquire().await.expect("it is never closed").forget();
+        self.0.1.acquire().await.expect("the semaphore is never closed").forget();
     }
 }
 
@@ -165,9 +165,9 @@ impl ModelServer {
         let shared =
             Arc::new(Shared { answer, bill, synced, prompts, keys, traceparents, arrived, given_up });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
+        let url = format!("http://{}/v1/", listener.local_addr().expect("the listener is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("the server runs") });
         ModelServer { url, shared, path, task }
     }
 

@@ -84,7 +84,8 @@ impl Process {
         for _ in 0..PORTS {
             let dir = fresh_dir(program.name);
             let disk = disk.map(|size| {
-                Disk::create(&dir, &dir.join(DATA), size).expect("asked whether disks are allowed")
+                Disk::create(&dir, &dir.join(DATA), size)
+                    .expect("the test has checked that disks are allowed")
             });
             let settings = Settings { dir, port: free_port(), extra: extra.clone(), disk };
             let mut process = Process { program, settings, child: None };
@@ -200,7 +201,7 @@ impl Process {
     /// Starts the server and waits until it answers. The error is the end of its log.
     #[allow(
         clippy::disallowed_methods,
-        reason = "a server starts in real time, also where a test's clock is paused"
+        reason = "a server starts in real time, even if the clock of the test is paused"
     )]
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
@@ -315,7 +316,10 @@ fn fresh_dir(name: &str) -> PathBuf {
 /// Copies a directory with all its content.
 fn copy_all(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the temporary directory can be written");
-    for entry in fs::read_dir(from).expect("it is there").map(|entry| entry.expect("it can be read").path()) {
+    for entry in fs::read_dir(from)
+        .expect("the file exists")
+        .map(|entry| entry.expect("the directory can be read").path())
+    {
         let copy = to.join(entry.file_name().expect("an entry has a name"));
         if entry.is_dir() {
             copy_all(&entry, &copy);

@@ -149,7 +149,7 @@ async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
     assert_hidden(&model);
     let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
     let expected = ["guard before_call change", "guard before_call change"];
-    assert_eq!(decisions(&journal), expected, "one check of the prompt alone, and one with the message");
+    assert_eq!(decisions(&journal), expected, "the prompt is checked alone, and with the message");
     cluster.stop().await;
     std::fs::remove_dir_all(directory).unwrap();
 }
