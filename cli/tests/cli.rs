@@ -45,7 +45,7 @@ fn said(output: &Output) -> String {
     let said = |bytes: &[u8]| {
         String::from_utf8_lossy(bytes).lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     };
-    let code = output.status.code().expect("it was not killed");
+    let code = output.status.code().expect("the process was not killed");
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
 

@@ -142,7 +142,7 @@ fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
     for (number, (text, mode)) in cases.iter().enumerate() {
         put(text, *mode);
         home.says(&["run", "--goal", "hello"]);
-        assert!(listener.accept().is_err(), "{text} {mode:o}: it was asked");
+        assert!(listener.accept().is_err(), "{text} {mode:o}: the command contacted the server");
         assert_eq!(home.kept(), number + 2, "{text}");
     }
     std::fs::remove_file(&door).ok();
@@ -172,7 +172,10 @@ fn a_run_goes_to_the_dev_of_its_user() {
     assert!(said.contains("agents from ") && !said.contains("is not used"), "{said}");
     assert_eq!(home.kept(), 2);
     assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
-    assert!(home.says(&["run", graph.to_str().unwrap()]).contains("agents from "), "it has that one");
+    assert!(
+        home.says(&["run", graph.to_str().unwrap()]).contains("agents from "),
+        "the run uses the agents beside the graph"
+    );
     // An existing agent is not replaced, a program is not looked up in another folder, and a policy
     // is not silently ignored.
     let policy = home.0.join("policy.yaml");
@@ -188,7 +191,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(why) && said.contains("hint: "), "{said}");
     }
-    assert_eq!(home.kept(), 3, "none of these was begun");
+    assert_eq!(home.kept(), 3, "a refused run was stored");
     kill(dev);
 }
 
@@ -258,7 +261,7 @@ fn read_until(stream: &mut TcpStream, text: &str) -> String {
             return said;
         }
         let read = stream.read(&mut part).unwrap();
-        assert!(read > 0, "it ended without {text:?}: {said}");
+        assert!(read > 0, "the process ended without {text:?}: {said}");
         all.extend_from_slice(&part[..read]);
     }
 }

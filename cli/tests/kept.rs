@@ -242,7 +242,7 @@ fn a_result_is_printed_whole() {
         std::fs::remove_file(file).ok();
     }
     let short = kept.says(&["run", "--goal", "hello"]);
-    assert!(!short.contains("\nresult\n"), "it is on its line: {short}");
+    assert!(!short.contains("\nresult\n"), "a short result has its own section: {short}");
     let refused = |args: &[&str]| {
         let output = kept.output(args);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -360,7 +360,7 @@ fn a_dev_waits_for_a_command_that_has_its_directory() {
     thread::sleep(Duration::from_millis(500));
     drop(looks);
     dev.submit(&json!({"goal": "hello"}));
-    dev.accepted().expect("it has the directory now");
+    dev.accepted().expect("the second process has the directory");
     dev.kill();
 }
 
@@ -382,7 +382,7 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
         drop(dev.child.stdin.take());
         let accepted: Vec<String> = std::iter::from_fn(|| dev.accepted()).collect();
         let ended = dev.child.wait().unwrap();
-        assert_eq!(ended.code(), None, "{option} {point}: it aborts");
+        assert_eq!(ended.code(), None, "{option} {point}: the process aborts");
         let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
         assert!(last.status.success(), "{option} {point}: {last:?}");
         let runs = kept.json(&["runs", "list"]);

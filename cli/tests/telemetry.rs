@@ -190,7 +190,7 @@ fn x1_log_lines_about_a_context_name_it_and_its_trace() {
     let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let about = |message: &str| {
         let line = lines.iter().find(|line| line["message"] == message);
-        line.unwrap_or_else(|| panic!("no line says `{message}`:\n{said}"))
+        line.unwrap_or_else(|| panic!("no line contains `{message}`:\n{said}"))
     };
     for message in ["an attempt begins", "an attempt ended"] {
         let line = about(message);

@@ -283,7 +283,7 @@ async fn a_running_graph_is_cancelled(client: &Client) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, runs).await.expect("both steps run");
+    tokio::time::timeout(SOON, runs).await.expect("the step runs");
     client.publish(Subject::Cancel, &json!({"trace_id": accepted.trace_id, "reason": "enough"})).await;
     let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
     let told = serde_json::to_value(&outcome).unwrap();

@@ -143,7 +143,7 @@ async fn b16_an_answer_that_a_check_halted_is_not_shown_and_no_branch_ends_with_
     let end = Subject::Stream(work.trace_id, work.child_id.clone());
     bench.bus.broadcast(&end, &Headers::new(), "the end".into()).await.unwrap();
     let first = heard.next().await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&first.payload), "the end", "no other live output was sent");
+    assert_eq!(String::from_utf8_lossy(&first.payload), "the end", "other live output was sent first");
 }
 
 #[tokio::test(start_paused = true)]

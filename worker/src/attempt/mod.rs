@@ -168,6 +168,6 @@ mod tests {
         assert_ne!(secret("t", "1.1.history"), secret("t", "2.1.history"));
         assert_ne!(secret("t", "1.1.history"), secret("t", "1.result"));
         assert_ne!(secret("t", "1.result"), secret("u", "1.result"));
-        assert_eq!(secret("t", "1.result"), secret("t", "1.result"), "a second delivery is the same message");
+        assert_eq!(secret("t", "1.result"), secret("t", "1.result"), "a second delivery has the same id");
     }
 }

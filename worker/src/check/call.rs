@@ -364,6 +364,6 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<&String> = places.iter().collect();
         assert_eq!(distinct.len(), places.len(), "{places:?}");
-        assert_eq!(approved(&call), places[0], "the same in every attempt");
+        assert_eq!(approved(&call), places[0], "the place is the same in every attempt");
     }
 }

@@ -257,7 +257,7 @@ mod tests {
         assert!(whole.contains("[stack]"), "{whole}");
         let error = maps(own, 1000).unwrap_err();
         assert!(error.to_string().contains("too many mappings"), "{error}");
-        assert_eq!(maps(i32::MAX, 1000).unwrap(), "", "it has ended");
+        assert_eq!(maps(i32::MAX, 1000).unwrap(), "", "an ended process has no mappings");
     }
 
     #[test]
@@ -268,6 +268,6 @@ mod tests {
         let mut processor =
             Processor { seen: BTreeMap::from([((none, 1), 250), ((none - 1, 1), 60)]), ended: 0 };
         assert_eq!(processor.sample(none, &[]).unwrap(), Running { seconds: 3, threads: 0 });
-        assert_eq!(processor.sample(none, &[]).unwrap().seconds, 3, "it stays");
+        assert_eq!(processor.sample(none, &[]).unwrap().seconds, 3, "the time of an ended process remains");
     }
 }

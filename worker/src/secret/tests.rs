@@ -76,7 +76,7 @@ fn s8_a_placeholder_is_replaced_once_and_a_value_is_not_read_as_one() {
     });
     assert_eq!(fill(&values, &work, TOOL, &given), Ok(filled));
     let plain = json!({"text": "{{secrets}} {{ name }} secret:A_KEY {secret:A_KEY}"});
-    assert_eq!(fill(&values, &work, TOOL, &plain), Ok(plain.clone()), "other texts stay as they are");
+    assert_eq!(fill(&values, &work, TOOL, &plain), Ok(plain.clone()), "other texts are unchanged");
     for (text, says) in [
         (
             "{{secret:C_KEY}}",
@@ -182,7 +182,7 @@ fn s8_a_program_gets_a_variable_only_where_the_settings_say_so() {
     assert_eq!(given(&["A_KEY", "B_KEY"]), [("A_KEY".to_owned(), "first-value".to_owned())]);
     assert!(
         given(&["B_KEY"]).is_empty() && given(&[]).is_empty(),
-        "what the context does not name, it does not get"
+        "a context gets only the secrets that it names"
     );
 }
 

@@ -222,7 +222,7 @@ fn b19_an_audit_finds_each_event_that_is_missing() {
         let gone = log.remove(place).logged;
         let (_, findings) = audited(&world, log, &entries());
         let of_log = findings.iter().any(|(check, _)| matches!(check, Check::Log | Check::Store));
-        assert!(of_log, "nobody misses {gone:?}: {findings:?}");
+        assert!(of_log, "the audit does not report {gone:?} as missing: {findings:?}");
     }
 }
 

@@ -89,7 +89,7 @@ fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
         assert_eq!(adjusted(&world, "root"), told(what, &asked, &got, "deployment"), "a profile");
         let mut world = bounded(what, &got);
         world.submit(root).unwrap();
-        assert_eq!(adjusted(&world, "root"), json!([]), "{what}: nothing was asked for");
+        assert_eq!(adjusted(&world, "root"), json!([]), "{what}: no adjustment for an absent field");
     }
     let mut world = World::new();
     world.settings.maximum = Maximum { max_cost_usd: Some(Usd::from_cents(30)), ..Maximum::default() };
@@ -107,7 +107,11 @@ fn b17_a_request_over_its_profile_is_told_in_every_dimension() {
         world.agent(ask(json!({"agent_id": "small"}), what, &got));
         let root = json!({"goal": "g", "child_id": "root", "agent_id": "small"});
         world.submit(ask(root, what, &asked)).unwrap();
-        assert_eq!(adjusted(&world, "root"), told(what, &asked, &got, "profile"), "of a root");
+        assert_eq!(
+            adjusted(&world, "root"),
+            told(what, &asked, &got, "profile"),
+            "the limit of a root is adjusted"
+        );
     }
 }
 
@@ -126,7 +130,7 @@ fn b17_a_child_over_its_parent_is_told_in_every_dimension() {
         assert_eq!(adjusted(&world, "child"), told(what, &asked, &got, "parent"));
         let plain = json!({"goal": "d", "child_id": "plain"});
         world.spawn(&lease, plain).unwrap();
-        assert_eq!(adjusted(&world, "plain"), json!([]), "{what}: nothing was asked for");
+        assert_eq!(adjusted(&world, "plain"), json!([]), "{what}: no adjustment for an absent field");
     }
 }
 
@@ -171,5 +175,5 @@ fn b17_a_list_that_is_narrowed_is_told() {
     world.spawn(&lease, fits).unwrap();
     let what: Vec<String> =
         world.node("same").terms.adjusted.iter().map(|adjusted| adjusted.what.clone()).collect();
-    assert_eq!(what, ["allowed_models", "fallback_model"], "its tools are as the spawn asks");
+    assert_eq!(what, ["allowed_models", "fallback_model"], "the tools of the spawn are not adjusted");
 }

@@ -88,7 +88,7 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
     for (text, says) in cases {
         let error = refused::<Spawn>(text.as_bytes());
         for fragment in *says {
-            assert!(error.contains(fragment), "{:.80}\ngives {error}\nand does not say {fragment}", text);
+            assert!(error.contains(fragment), "{:.80}\ngives {error}\nwithout {fragment}", text);
         }
     }
 }
@@ -159,7 +159,7 @@ fn g2_mistakes_of_type_and_of_meaning_come_in_one_answer() {
     ] {
         assert!(error.contains(expected), "no {expected:?} in\n{error}");
     }
-    assert!(!error.contains("`agent_id` is missing"), "told once, not twice:\n{error}");
+    assert!(!error.contains("`agent_id` is missing"), "one mistake is reported twice:\n{error}");
 }
 
 #[test]

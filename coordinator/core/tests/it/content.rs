@@ -201,7 +201,7 @@ fn l_items_run_until_the_room_is_used_up_and_the_graph_ends_with_the_others() {
         world.complete(&lease, "ok").unwrap();
         (ran, spent) = (ran + 1, spent + 3);
     }
-    assert!((15..25).contains(&ran), "{ran} of 60 had room");
+    assert!((15..25).contains(&ran), "{ran} of 60 texts were stored");
     assert_eq!((world.status("graph").as_str(), world.spent_cents("graph")), ("completed", spent));
     assert!(world.trace.content_bytes() <= 1_000_000);
     let found = serde_json::to_value(world.trace.outputs()).unwrap()["found"].clone();

@@ -53,14 +53,22 @@ fn c_absent_and_null_are_told_apart() {
     world.handle(Command::DeleteValue { lease: a.clone(), key }).unwrap();
     assert_eq!(read(&world, "b", "notes"), Ok(None));
     let key = "notes".parse().unwrap();
-    assert_eq!(world.handle(Command::DeleteValue { lease: a, key }).unwrap(), [], "twice is once");
+    assert_eq!(
+        world.handle(Command::DeleteValue { lease: a, key }).unwrap(),
+        [],
+        "a second delete changes nothing"
+    );
 }
 
 #[test]
 fn c_every_value_keeps_its_writer_version_and_size() {
     let (mut world, a, _) = two();
     set(&mut world, &a, "notes", json!("one")).unwrap();
-    assert_eq!(set(&mut world, &a, "notes", json!("one")).unwrap(), [], "the same again is the same");
+    assert_eq!(
+        set(&mut world, &a, "notes", json!("one")).unwrap(),
+        [],
+        "the same value again changes nothing"
+    );
     set(&mut world, &a, "notes", json!("two!")).unwrap();
     let entry = world.trace.values().get("notes").unwrap();
     assert_eq!((entry.version, entry.size_bytes, entry.writer.clone()), (2, 6, Some(id("a"))));
@@ -235,10 +243,7 @@ fn g2_a_step_reads_what_another_wrote_under_its_own_id() {
         work.inputs.get("look.notes").map(|value| value.value().clone()),
         Some(json!("of the second"))
     );
-    assert!(
-        set(&mut world, &reader, "look.notes", json!("mine")).is_err(),
-        "it is not the reader's to write"
-    );
+    assert!(set(&mut world, &reader, "look.notes", json!("mine")).is_err(), "the reader can't write the key");
     world.complete(&reader, "told").unwrap();
     world.rest();
 }

@@ -60,7 +60,7 @@ fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
     assert!(!text.contains(SECRET), "{text}");
     let (bare, _) = Replay::all(Trace::new(world.trace.id()), bare);
     assert_eq!(format!("{:?}", bare.contexts()), format!("{:?}", world.trace.contexts()));
-    assert_eq!(world.spent_cents("root"), 6, "the books stay");
+    assert_eq!(world.spent_cents("root"), 6, "the booked costs remain");
     world.rest();
 }
 

@@ -51,12 +51,12 @@ fn g11_the_worst_case_counts_items_rounds_and_fallbacks_within_ceilings() {
     assert_eq!(
         worst("plain"),
         Some(Usd::from_cents(20)),
-        "itself and its fallback; retries stay within the ceiling"
+        "the step and its fallback; retries stay within the ceiling"
     );
     assert_eq!(worst("map"), Some(Usd::from_cents(15)));
     assert_eq!(worst("draft"), Some(Usd::from_cents(4)), "four rounds");
     assert_eq!(worst("pair"), Some(Usd::from_cents(30)), "two rounds, each bounded by the group's ceiling");
-    assert_eq!(worst("judge"), Some(Usd::from_cents(2)), "the profile has less");
+    assert_eq!(worst("judge"), Some(Usd::from_cents(2)), "the ceiling of the profile is smaller");
     assert_eq!(estimate.worst, Some(Usd::from_cents(71)));
     assert_eq!(estimate.needs(Usd::from_cents(8)), Some(Usd::from_cents(79)));
     assert_eq!(estimate.unbounded(), Vec::<String>::new());

@@ -53,7 +53,10 @@ fn g17_a_run_has_labels_and_a_child_has_none() {
     assert!(problems.to_string().contains("labels: only a run has labels"), "{problems}");
     world.spawn(&lease, json!({"goal": "g", "child_id": "a"})).unwrap();
     let child = world.trace.snapshot(world.node("a"));
-    assert!(child.labels.is_empty() && child.thread_id.is_some(), "a thread is handed down, labels are not");
+    assert!(
+        child.labels.is_empty() && child.thread_id.is_some(),
+        "a child has the thread of its parent, but not its labels"
+    );
     // A second delivery is the same submission only if its labels are equal.
     let again = |world: &mut World, labels| {
         let spawn =

@@ -97,7 +97,7 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
     assert_eq!(world.status("root"), "input_required");
     assert_eq!(world.trace.question(&id("root")).unwrap().form.choices.len(), 2);
     world.answer_by("root", "tea", "Ada").unwrap();
-    assert_eq!(world.answer("root", 1, "tea").unwrap(), [], "twice is once");
+    assert_eq!(world.answer("root", 1, "tea").unwrap(), [], "the same answer again changes nothing");
     let work = world.work(&id("root")).unwrap();
     assert_eq!(
         (work.answers[0].answer.as_str(), work.answers[0].by.as_ref().unwrap().as_str()),
@@ -135,7 +135,7 @@ fn g7_without_an_answer_in_time_the_default_counts_and_the_agent_is_told() {
     let root = world.claim("root");
     let form = json!({"choices": ["yes", "no"], "timeout_ms": 3 * DAY_MS, "default": "no"});
     world.ask_with_form(&root, "go on?", form).unwrap();
-    assert_eq!(world.pass(3 * DAY_MS - 1), [], "its own deadline stands still meanwhile");
+    assert_eq!(world.pass(3 * DAY_MS - 1), [], "the deadline is stopped meanwhile");
     let events = world.pass(1);
     assert!(matches!(&events[0], Event::Answered { default: true, .. }), "{events:?}");
     assert!(matches!(world.answer("root", 1, "yes").unwrap_err(), Refusal::NoQuestion { .. }), "too late");
@@ -174,7 +174,7 @@ fn g7_a_question_is_asked_again_ten_times_and_is_still_one_question() {
     assert_eq!(
         (world.pass(100 * DAY_MS), world.trace.next_timer()),
         (Vec::new(), None),
-        "then it is only waited for"
+        "no more reminders are sent"
     );
     world.answer("root", 1, "yes").unwrap();
     world.run("root", "ok");
@@ -227,7 +227,11 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
 
     world.pass(30 * DAY_MS);
     world.answer_by("ok", "Yes", "Ada").unwrap();
-    assert_eq!(world.answer("ok", 1, "Yes").unwrap(), [], "twice is once, also when it has ended");
+    assert_eq!(
+        world.answer("ok", 1, "Yes").unwrap(),
+        [],
+        "the same answer again changes nothing, even after the end"
+    );
     assert_eq!((world.status("ok"), world.status("publish")), ("completed".into(), "submitted".into()));
     let report = world.trace.graph_outcome(world.node("graph")).unwrap().steps.remove(1);
     assert_eq!(

@@ -61,7 +61,7 @@ fn g10_the_steps_of_a_pipeline_read_what_its_caller_may_read() {
     assert_eq!(inputs(&world, "one"), json!({"notes": "first", "topic": "ants", "boss.plan": "mine"}));
     assert_eq!(inputs(&world, "inner"), json!({"notes": "first", "topic": "ants"}));
     assert_eq!(inputs(&world, "each-2"), json!({"item": 2, "index": 1}));
-    assert!(world.trace.context(&id("asks")).is_some(), "a condition reads them too");
+    assert!(world.trace.context(&id("asks")).is_some(), "a condition reads lent keys too");
 
     // Reads return the store's current value, so the same spawn stays equal when the value changes.
     set(&mut world, &writer, "notes", json!("second"));
@@ -184,7 +184,7 @@ fn g10_what_a_caller_was_given_need_not_be_declared() {
     let definition = json!({"inputs": {"own": 1}, "steps": steps}).to_string();
     let (definition, _) = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap();
     let declared: Vec<&str> = definition.input_from.iter().map(ContextKey::as_str).collect();
-    assert_eq!(declared, ["list", "topic"], "what the graph itself has is the graph's");
+    assert_eq!(declared, ["list", "topic"], "a key of the graph itself is not lent");
 
     let definition = json!({"steps": [step("s", &["topik"])]}).to_string();
     let refused = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap_err().to_string();

@@ -12,7 +12,7 @@ const COORDINATORS: &str = "the settings of the coordinators";
 
 /// Why a context ended: its error, otherwise its reason.
 fn why(world: &World, child: &str) -> String {
-    world.node(child).why().expect("it ended, and did not complete")
+    world.node(child).why().expect("the context ended without completing")
 }
 
 fn too_many_steps(world: &mut World, child: &str) -> String {

@@ -39,7 +39,7 @@ fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
     log.push(last[0].clone());
     let (trace, rest) = Replay::all(Trace::new(world.trace.id()), log);
     assert_eq!(rest, Rest::Unfinished);
-    assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report comes again");
+    assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report is delivered again");
 }
 
 /// One commit of each kind that consists of several messages.
@@ -89,7 +89,7 @@ fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     first(&mut live);
     let mut rebuilt = live.trace().clone();
     live.add(late[1].clone()).unwrap();
-    assert_eq!(*live.trace(), rebuilt, "half a commit shows nothing");
+    assert_eq!(*live.trace(), rebuilt, "half of a commit is not applied");
     live.add(late[0].clone()).unwrap();
     let seen = live.trace().clone();
     assert_eq!(seen.version(), world.trace.version());
@@ -133,7 +133,7 @@ fn live(log: &[LoggedEvents]) -> Trace {
     while log.iter().any(|message| live.add(message.clone()).is_err()) {
         live.restart();
         begins += 1;
-        assert!(begins < 10, "it begins again for ever");
+        assert!(begins < 10, "the observer begins again without end");
     }
     live.trace().clone()
 }
@@ -216,7 +216,11 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
         world.spawn(&lease, json!({"goal": secret, "child_id": format!("c{number}")})).unwrap();
     }
     world.handle(Command::Copy { after_ms: 0 }).unwrap();
-    assert_eq!(world.handle(Command::Copy { after_ms: 1 }).unwrap(), [], "that was just done");
+    assert_eq!(
+        world.handle(Command::Copy { after_ms: 1 }).unwrap(),
+        [],
+        "a second copy within a millisecond"
+    );
     let copy = commits(&world).pop().unwrap();
     let bytes = |logged: &LoggedEvents| serde_json::to_vec(logged).unwrap().len();
     assert!(copy.len() > 5 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
@@ -235,7 +239,7 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     assert!(trace.contexts() == world.trace.contexts());
     let bare: Vec<LoggedEvents> = copy.into_iter().map(LoggedEvents::without_content).collect();
     assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
-    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
+    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "a log without content is not a beginning");
 }
 
 /// A run that was copied because it lived long is copied again at its end. So its log keeps a

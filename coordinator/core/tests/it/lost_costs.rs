@@ -44,7 +44,7 @@ fn book(world: &mut World, missed: &[LostCost]) {
     for cost in missed {
         world.handle(Command::BookLost(cost.clone())).unwrap();
     }
-    assert_eq!(world.trace.version(), version, "each is booked once");
+    assert_eq!(world.trace.version(), version, "each cost is booked once");
 }
 
 /// Ends the run and checks its books.
@@ -74,8 +74,8 @@ fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
     book(&mut world, &missed);
     assert_eq!(state(&world, "1-1"), Some(CallState::Settled(cents(5))));
     assert_eq!(state(&world, "1-2"), Some(CallState::Settled(cents(3))));
-    assert_eq!(state(&world, "1-3"), None, "what was returned cost nothing");
-    assert_eq!(state(&world, "1-4"), Some(CallState::Held), "its attempt goes on");
+    assert_eq!(state(&world, "1-3"), None, "a released call has no cost");
+    assert_eq!(state(&world, "1-4"), Some(CallState::Held), "the attempt of the call is live");
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.held), (cents(11), cents(20)));
     end(world);
@@ -145,7 +145,7 @@ fn b9_a_lost_cost_of_a_folded_call_is_booked_once() {
         },
     );
     let version = world.trace.version();
-    assert!((1..=5).all(|number| state(&world, &format!("1-{number}")).is_none()), "they are folded");
+    assert!((1..=5).all(|number| state(&world, &format!("1-{number}")).is_none()), "the calls are folded");
     assert_eq!(missed.len(), 5);
     book(&mut world, &missed);
     assert_eq!(world.trace.version(), version);

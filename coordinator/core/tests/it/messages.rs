@@ -16,7 +16,7 @@ where
     T: serde::Serialize + serde::de::DeserializeOwned + schemars::JsonSchema + PartialEq + 'static,
 {
     let bytes = serde_json::to_vec(message).unwrap();
-    decode::json(&bytes).unwrap_or_else(|problems| panic!("a worker must refuse it: {problems}"))
+    decode::json(&bytes).unwrap_or_else(|problems| panic!("a worker refuses its own message: {problems}"))
 }
 
 /// The work of a running context, after fetching every omitted part.
@@ -62,7 +62,7 @@ fn check(world: &World) {
         let work = fetched(world, &lease, claimed.work);
         assert_eq!(work.answers, *node.answers);
         let ended = node.children.iter().filter(|child| !world.trace.node(**child).is_live()).count();
-        assert_eq!(work.children.len(), ended, "every child that has ended, once");
+        assert_eq!(work.children.len(), ended, "every ended child, once");
         for (key, value) in node.spec.inputs.iter().filter(|(key, _)| !node.spec.input_from.contains(key)) {
             assert_eq!(work.inputs[key], *value);
         }
@@ -279,7 +279,10 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
     made.push(serde_json::to_string(&world.trace.outcome(&id("root"))).unwrap());
     let changes = world.trace.clone().take_changes();
     made.extend(changes.fields.iter().chain(&changes.values).filter_map(|(_, text)| text.clone()));
-    assert!(made.iter().any(|text| too_deep(text.as_bytes(), deepest).is_some()), "nothing is that deep");
+    assert!(
+        made.iter().any(|text| too_deep(text.as_bytes(), deepest).is_some()),
+        "no message reaches the maximum depth"
+    );
     for text in made {
         assert_eq!(too_deep(text.as_bytes(), deepest + MAX_ADDED), None, "{text}");
         serde_json::from_str::<Value>(&text).unwrap();

@@ -141,7 +141,7 @@ fn check(world: &World) {
 }
 
 fn code<T>(refused: Result<T, Refusal>) -> &'static str {
-    refused.err().expect("it is refused").code().0
+    refused.err().expect("the submission is refused").code().0
 }
 
 #[test]
@@ -238,7 +238,7 @@ fn g18_what_a_name_means_later_changes_no_run_and_no_rerun() {
     world.fail(&lease, false).unwrap();
     assert_eq!(verdict(&world), GraphVerdict::Failed);
     let again = world.rerun(json!({})).unwrap();
-    assert_eq!(queued(&again), ["last"], "what succeeded is taken");
+    assert_eq!(queued(&again), ["last"], "succeeded steps are taken");
     assert_eq!(uses(&again), [Some("facts@2".to_owned()), None]);
     let again = world.rerun(json!({"rerun": {"from": ["first"]}})).unwrap();
     assert_eq!(task(&again, "first-find"), "two");
@@ -305,7 +305,7 @@ fn g18_a_graph_that_is_changed_is_not_the_one_that_is_kept() {
     // An equal graph may name its version.
     let shown = definition(&with_names(&shelf, &user("facts")));
     let world = with_names(&shelf, &shown);
-    assert_eq!(definition(&world)["steps"][0].get("latest"), None, "it names the version now");
+    assert_eq!(definition(&world)["steps"][0].get("latest"), None, "the definition names the version");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn g18_g16_a_schedule_may_name_graphs_and_no_files() {
         assert_eq!(
             readable.schedule.task.value()["steps"][0]["use"],
             json!(fine),
-            "it is looked up at each tick"
+            "the name is looked up at each tick"
         );
     }
     for (wrong, said) in
@@ -438,7 +438,7 @@ fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
     ]});
     let problems = match shelf.read(&graph, Purpose::Submission) {
         Err(ResolveError::Wrong(problems) | ResolveError::Now { problems, .. }) => problems,
-        Ok(_) => panic!("it is taken"),
+        Ok(_) => panic!("the schedule was accepted"),
     };
     insta::assert_snapshot!(problems.to_string());
 }

@@ -34,7 +34,10 @@ fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     let root = world.claim("root");
     let child = |name: &str, secrets: Value| json!({"goal": name, "child_id": name, "secrets": secrets});
     let refused = text(world.spawn(&root, child("bad", json!(["X_KEY", "A_KEY", "W_KEY"]))));
-    assert!(refused.contains("`root` does not have `W_KEY`, `X_KEY`"), "all at once: {refused}");
+    assert!(
+        refused.contains("`root` does not have `W_KEY`, `X_KEY`"),
+        "not all missing secrets are named: {refused}"
+    );
     assert!(!refused.contains("A_KEY") && refused.contains("hint: "), "{refused}");
     assert!(world.trace.context(&id("bad")).is_none());
 
@@ -42,7 +45,10 @@ fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     world.spawn(&root, child("none", json!([]))).unwrap();
     world.spawn(&root, json!({"goal": "silent", "child_id": "silent"})).unwrap();
     assert_eq!(has(&world, "some"), ["A_KEY"]);
-    assert!(has(&world, "none").is_empty() && has(&world, "silent").is_empty(), "nothing is handed down");
+    assert!(
+        has(&world, "none").is_empty() && has(&world, "silent").is_empty(),
+        "children get no secrets by default"
+    );
 
     // A second delivery is the same spawn only if its names are equal.
     assert!(world.spawn(&root, child("some", json!(["A_KEY"]))).unwrap().is_empty());
@@ -69,7 +75,7 @@ fn s8_a_graph_of_an_agent_and_its_steps_have_at_most_the_agents_secrets() {
     assert_eq!(has(&world, "one"), ["A_KEY"]);
     let silent = json!({"child_id": "silent", "steps": [step("two", json!({}))]});
     world.spawn_graph(&root, silent).unwrap();
-    assert!(has(&world, "two").is_empty(), "a graph that names none has none");
+    assert!(has(&world, "two").is_empty(), "a graph that names no secrets has none");
 }
 
 /// Steps, items, rounds, fallbacks, groups and a graph's own agent: each has the names of its

@@ -33,8 +33,8 @@ fn handed_back(times: u32) -> (World, Vec<bool>) {
 fn x4_whoever_is_queued_very_often_is_told_no_more_and_leaves_no_orphans() {
     let (mut world, told) = handed_back(300);
     let kept = told.iter().filter(|told| **told).count();
-    assert!((100..=256).contains(&kept), "{kept} attempts are told");
-    assert!(told.is_sorted_by_key(|told| !told), "once cut, nothing is told any more");
+    assert!((100..=256).contains(&kept), "{kept} attempts are listed");
+    assert!(told.is_sorted_by_key(|told| !told), "after the limit no attempt is listed");
     let marks = world.node("root").marks.len();
     assert!(marks <= 258, "{marks} marks");
 
@@ -48,7 +48,7 @@ fn x4_whoever_is_queued_very_often_is_told_no_more_and_leaves_no_orphans() {
         assert_eq!(
             ids.contains(&attempt),
             *told,
-            "what a worker tells of attempt {} has a parent",
+            "the spans of a worker for attempt {} have a parent",
             before + 1
         );
     }

@@ -21,7 +21,7 @@ fn what_a_run_spent_is_told_by_agent_and_model() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "call-1", cents(5)).unwrap();
-    assert_eq!(spenders(&world), Vec::<String>::new(), "what is held is not spent");
+    assert_eq!(spenders(&world), Vec::<String>::new(), "held money is not spent");
     world.settle_with(&root, "call-1", cents(2), "large").unwrap();
     world.settle_with(&root, "call-1", cents(2), "large").unwrap();
     world.agent(json!({"agent_id": "reader"}));
@@ -67,7 +67,7 @@ fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
     let told = spenders(&world);
     assert_eq!((told.len(), told[0].as_str()), (12, "nobody $0.30"));
     assert_eq!(told.iter().filter(|one| one.contains("agent-")).count(), 10, "{told:?}");
-    assert_eq!(told[11], "others $0.06", "the three with the least came first");
+    assert_eq!(told[11], "others $0.06", "the three smallest spenders are merged");
     world.check_replay();
 }
 

@@ -196,7 +196,7 @@ fn g6_a_synthesis_that_does_not_fit_is_tried_again() {
     world.run("a", "long");
     world.run("b", "longer");
     let work = world.work(&id("graph")).unwrap();
-    assert_eq!(work.output_schema, Some(json!({"type": "integer"}).into()), "the worker is told");
+    assert_eq!(work.output_schema, Some(json!({"type": "integer"}).into()), "the worker receives the schema");
     let lease = world.claim("graph");
     world.complete(&lease, "seven").unwrap();
     assert!(world.node("graph").is_live(), "another attempt follows");

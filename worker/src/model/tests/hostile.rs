@@ -213,7 +213,7 @@ async fn s5_what_is_no_answer_is_a_failure() {
              data: [DONE]\n\n"
         );
         match attacked(Protocol::Openai, Attack::once(format!("{OK}\r\n{body}")), minute).await {
-            Ok(answer) => assert_eq!(answer.usage, None, "{usage}: nothing is made of it"),
+            Ok(answer) => assert_eq!(answer.usage, None, "{usage}: an invalid usage was used"),
             Err(Error::Unknown { .. }) => {}
             Err(other) => panic!("{usage}: {other:?}"),
         }

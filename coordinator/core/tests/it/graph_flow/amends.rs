@@ -194,15 +194,19 @@ fn g13_an_amend_is_made_once_and_only_of_what_it_was_made_for() {
     let mut longer = graph.clone();
     longer["steps"].as_array_mut().unwrap().push(step("d", json!({})));
     assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap().len(), 1);
-    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "the second delivery");
+    assert_eq!(
+        world.amend(None, "am-1", 0, longer.clone()).unwrap(),
+        [],
+        "the second delivery changes nothing"
+    );
     assert_eq!(refused(world.amend(None, "am-1", 0, graph.clone())), "amend_conflict");
     assert_eq!(refused(world.amend(None, "am-2", 0, graph.clone())), "graph_moved");
     let original = world.orders[0].1.clone();
-    assert_eq!(world.handle(original).unwrap(), [], "the submission again is the same submission");
+    assert_eq!(world.handle(original).unwrap(), [], "the same submission again changes nothing");
     for name in ["a", "b", "c", "d"] {
         world.run(name, 1);
     }
-    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "after the end too");
+    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "a late delivery changes nothing");
     assert_eq!(refused(world.amend(None, "am-3", 1, longer)), "ended");
     assert_eq!(refused(World::with_root(json!({})).amend(None, "am-1", 0, graph)), "runs_no_graph");
 }
@@ -361,7 +365,7 @@ fn g13_what_an_amend_writes_is_bounded_by_the_definition() {
     let bytes = serde_json::to_string(&graph).unwrap().len();
     assert!(
         written[0] < 4 * bytes + 8_000,
-        "the first wrote {} bytes, {bytes} are the definition",
+        "the first amend wrote {} bytes, the definition has {bytes}",
         written[0]
     );
     assert!(written[99] < written[0] + 8_000, "{} and then {}", written[0], written[99]);

@@ -105,7 +105,7 @@ fn g3_when_false_skips_the_step_and_what_needs_it_and_the_event_shows_what_it_sa
             ("rich", "skipped"),
         ],
     );
-    assert_eq!(verdict(&world), GraphVerdict::Succeeded, "skipping is not failing");
+    assert_eq!(verdict(&world), GraphVerdict::Succeeded, "a skipped step is not a failure");
     world.rest();
 }
 

@@ -22,7 +22,7 @@ fn b8_a_step_that_uses_up_a_pausing_graph_pauses_and_follows_the_raise() {
         assert_eq!(
             world.node("a").budget.ceilings.limit.cost_usd,
             Usd::from_cents(100),
-            "its ceiling was the graph's"
+            "the step has the ceiling of the graph"
         );
         let again = world.claim("a");
         world.pay(&again, "c2", cents(5)).unwrap();
@@ -109,7 +109,7 @@ fn b8_a_graph_that_paused_because_of_a_grant_continues_when_the_grant_returns() 
             step("c", json!({"max_cost_usd": 1, "funding": "granted"})),
         ]}));
     world.run("x1", "ok");
-    assert_eq!(world.status("g"), "paused", "all is carved out for `c`");
+    assert_eq!(world.status("g"), "paused", "the whole budget is carved out for `c`");
     world.run("c", "ok");
     world.run("x2", "ok");
     assert_eq!(world.status("graph"), "completed");
@@ -174,7 +174,7 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
     assert!(matches!(world.hold(&b, "c", cents(5)).unwrap_err(), Refusal::Denied(_)));
     world.complete(&a, "done").unwrap();
     world.report(&b, Verdict::OutOfBudget).unwrap();
-    assert_eq!(world.status("b"), "working", "it is queued again");
+    assert_eq!(world.status("b"), "working", "the context is queued again");
     let b = world.claim("b");
     world.pay(&b, "c", cents(5)).unwrap();
 }

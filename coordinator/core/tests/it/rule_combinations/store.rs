@@ -74,7 +74,7 @@ fn c_a_spawned_agents_result_is_written_and_what_it_did_not_complete_is_not() {
         if child == "bad" { world.fail(&lease, false) } else { world.complete(&lease, "whole") }.unwrap();
     }
     assert_eq!(world.trace.values()["good"].value.value(), "whole");
-    assert_eq!(world.trace.values()["own"].value.value(), "half", "what it wrote itself stands");
+    assert_eq!(world.trace.values()["own"].value.value(), "half", "its own values remain");
     assert!(!world.trace.values().contains_key("bad"));
 }
 
@@ -111,11 +111,7 @@ fn g1_a_condition_may_read_the_round_before() {
     ]}));
     world.run("author", "a draft");
     world.run("critic", "good");
-    assert!(
-        world.queued()[0].as_str().starts_with("critic"),
-        "the author is not needed again: {:?}",
-        world.queued()
-    );
+    assert!(world.queued()[0].as_str().starts_with("critic"), "the author runs again: {:?}", world.queued());
 }
 
 #[test]
@@ -133,7 +129,11 @@ fn c_a_pipeline_can_not_reach_the_keys_of_others() {
     world.spawn_graph(&a, json!({"child_id": "p", "steps": steps})).unwrap();
     world.run("thief", "stolen");
     let seen = world.work(&id("reads")).unwrap().inputs;
-    assert_eq!(serde_json::to_value(seen).unwrap(), json!({"root.secret": "stolen"}), "its own, under p");
+    assert_eq!(
+        serde_json::to_value(seen).unwrap(),
+        json!({"root.secret": "stolen"}),
+        "the context reads only its own values"
+    );
     assert_eq!(world.trace.values()["root.secret"].value.value(), "mine");
 }
 

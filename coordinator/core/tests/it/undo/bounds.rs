@@ -95,8 +95,8 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     world.pass(59_999);
     assert_eq!(world.status("hotel-undo"), "submitted");
     world.pass(1);
-    assert_eq!(world.status("hotel-undo"), "timed_out", "60 seconds, if it names none");
-    assert_eq!(queued(&world), ["flight-undo"], "the wait of each counts from its own turn");
+    assert_eq!(world.status("hotel-undo"), "timed_out", "the default timeout is 60 seconds");
+    assert_eq!(queued(&world), ["flight-undo"], "the timeout of an undo begins with its own turn");
     world.pass(59_999);
     let lease = world.claim("flight-undo");
     // Its timeout begins with its first attempt.

@@ -220,7 +220,7 @@ fn g14_deadlines_of_a_graph_do_not_bound_its_undos_and_each_has_its_own() {
         world.tick(&lease, Default::default()).unwrap();
     }
     world.pass(3_000);
-    assert_eq!(world.status("hotel-undo"), "timed_out", "60 seconds, if it names none");
+    assert_eq!(world.status("hotel-undo"), "timed_out", "the default timeout is 60 seconds");
     world.claim("flight-undo");
     world.pass(3_000);
     assert_eq!(world.status("flight-undo"), "timed_out");
@@ -315,7 +315,7 @@ fn g14_a_graph_waits_for_its_groups_that_undo() {
     let lease = world.claim("g1-undo");
     world.cancel(None).unwrap();
     assert_eq!((world.status("slow").as_str(), world.status("g1-undo").as_str()), ("cancelled", "working"));
-    assert_eq!(queued(&world), Vec::<String>::new(), "one at a time");
+    assert_eq!(queued(&world), Vec::<String>::new(), "undos run one at a time");
     world.complete(&lease, "ok").unwrap();
     assert_eq!(queued(&world), ["other-undo"]);
     world.run("other-undo", "ok");

@@ -117,9 +117,9 @@ fn g13_a_message_has_its_place_between_turns_behind_the_answers_of_tools() {
     let first = "A message from the operator: before all";
     let (early, late) = ("A message from the operator: early", "A message from the operator: late");
     let before = [first, "two", "answer to a", "answer to b", early];
-    assert_eq!(shown(&read, 1), before, "what the last call was sent");
+    assert_eq!(shown(&read, 1), before, "the window equals that of the last call");
     assert_eq!(shown(&read, 0), [&before[..], &["no", late]].concat());
-    assert_eq!((read.steps(), read.answers()), (2, 2), "a message is no step");
+    assert_eq!((read.steps(), read.answers()), (2, 2), "a message is not a step");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn w7_a_message_to_the_agent_stays_when_the_exchange_before_it_is_gone() {
     {
         let text = shown_text(&conversation([steps.clone(), vec![gone]].concat()));
         assert!(!text.contains("asked a") && text.contains("use tulips"), "{text}");
-        assert!(text.find("use tulips") < text.find("asked b"), "it keeps its place: {text}");
+        assert!(text.find("use tulips") < text.find("asked b"), "the message has another place: {text}");
     }
 }
 

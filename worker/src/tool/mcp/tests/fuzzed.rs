@@ -63,7 +63,7 @@ fn count_panics() {
     });
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a test goes on is given from outside")]
+#[expect(clippy::disallowed_methods, reason = "the environment sets the duration of the test")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -183,10 +183,10 @@ async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
                 Err(said) => *kinds.entry(said.chars().take(34).collect::<String>()).or_insert(0) += 1,
             }
         }
-        assert_eq!(PANICS.get(), 0, "seed {seed}: something panicked");
+        assert_eq!(PANICS.get(), 0, "seed {seed}: a task panicked");
     }
     println!("{tried} calls, {answered} answered; {kinds:#?}");
-    assert!(answered > 0 && kinds.len() >= 4, "the seeds reach every part of a conversation: {kinds:?}");
+    assert!(answered > 0 && kinds.len() >= 4, "the seeds reach too few parts of a conversation: {kinds:?}");
 }
 
 /// proves: the same over HTTP, for any answers, heads and streams of events.
@@ -269,12 +269,12 @@ async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
         match reads {
             false => {
                 let ended = timeout(Duration::from_secs(60), connection.ended()).await;
-                assert!(ended.expect("it is left").contains(says));
+                assert!(ended.expect("the worker ends the connection").contains(says));
             }
             true => {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 assert!(connection.link.is_usable());
-                assert_eq!(*heard.lock().unwrap(), 5000, "each has its answer");
+                assert_eq!(*heard.lock().unwrap(), 5000, "each call has its answer");
             }
         }
         speaking.abort();
