@@ -150,7 +150,7 @@ fn a_rehearsed_loop_ends_at_its_bound() {
 }
 
 #[test]
-fn what_an_agent_says_can_not_control_the_terminal() {
+fn the_text_of_an_agent_can_not_control_the_terminal() {
     let said = trellis(&["run", "--goal", "é a\x1b[2Jb\r\u{9b}31mc\u{202e}d\te\nf\x07"]);
     let shown = "é a\u{fffd}[2Jb\u{fffd}\u{fffd}31mc\u{fffd}d e f\u{fffd}";
     assert!(stdout(&said).contains(shown), "{said}");
@@ -724,7 +724,7 @@ fn g2_a_graph_is_used_by_the_name_of_its_file_and_every_mistake_names_its_file_a
 /// proves: a missing file, mistakes of shape and meaning, unknown agents, and inputs of the command
 /// line are reported together. Each is reported once, in the order of the lines.
 #[test]
-fn g2_mistakes_of_every_kind_are_told_at_once_and_in_order() {
+fn g2_mistakes_of_every_kind_are_reported_at_once_and_in_order() {
     let graph = "\
 name: shop
 input_schema: {properties: {topic: {type: string}, size: {type: integer}}}
@@ -796,7 +796,7 @@ steps:
 /// proves: an example whose payment fails is planned and rehearsed with its undo steps. While it
 /// runs, no context is shown as ended before its descendants.
 #[test]
-fn g14_undos_are_planned_rehearsed_and_told_in_order() {
+fn g14_undos_are_planned_rehearsed_and_shown_in_order() {
     let example = "examples/scenarios/13-undo.yaml";
     insta::assert_snapshot!("undo_plan", trellis(&["graph", "plan", example]));
     insta::assert_snapshot!("undo_rehearsed", trellis(&["graph", "rehearse", example, "--fail", "pay"]));
@@ -915,7 +915,7 @@ fn completions_are_printed_for_shells() {
 /// proves: commands without TLS work on a machine without CA certificates, such as an empty
 /// container. Commands that need TLS report what is missing.
 #[test]
-fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
+fn a_machine_without_ca_certificates_runs_agents_that_need_none_with_a_warning() {
     let without = |args: &[&str]| {
         let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
         said(&command(args).envs(none).env("OPENAI_API_KEY", "sk-none").output().unwrap())

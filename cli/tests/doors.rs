@@ -89,7 +89,7 @@ fn answered(address: &str, request: &str) -> String {
 /// proves: an agent with a network, or another user of the machine, can't raise a budget or apply a
 /// profile at a user's `dev`.
 #[test]
-fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
+fn s1_a_request_without_a_token_gets_nothing_from_dev() {
     let home = Home::new();
     let (dev, address) = home.dev(&[]);
     let get = |path: &str, more: &str| {
@@ -116,7 +116,7 @@ fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
 /// proves: the file with the server's address is used only if its owner wrote it and a process of
 /// the owner listens there.
 #[test]
-fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
+fn s1_a_door_file_that_others_may_have_written_is_not_used() {
     let home = Home::new();
     home.says(&["run", "--goal", "hello"]);
     let (door, put) = (home.data().join("server"), |text: &str, mode: u32| {
@@ -213,7 +213,7 @@ fn commands_that_look_at_once_wait_for_each_other() {
 }
 
 #[test]
-fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
+fn runs_without_a_directory_are_stored_nowhere() {
     let home = Home::new();
     home.says(&["run", "--goal", "hello", "--no-keep"]);
     assert!(!home.data().exists());

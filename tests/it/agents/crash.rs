@@ -86,7 +86,7 @@ async fn g10_killed_around_files_that_are_handed_over() {
 /// proves: if the journal's last entry is the result, it is reported again and nothing else is
 /// done.
 #[tokio::test(flavor = "multi_thread")]
-async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {
+async fn f03_killed_after_the_result_was_written_and_after_it_was_reported() {
     author_survives("finished:3", 0).await;
     author_survives("reported:3", 0).await;
 }

@@ -33,7 +33,7 @@ fn write(n: usize) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i5_a_model_that_calls_tools_it_was_not_offered_is_told_once_and_then_ended() {
+async fn i5_a_model_that_calls_tools_it_was_not_offered_is_corrected_once_and_then_ended() {
     // No tools were offered.
     let (outcome, _, model) = run(json!([]), json!({}), |n, _| write(n)).await;
     assert_eq!(model.prompts().len(), 2, "the model received one correction");

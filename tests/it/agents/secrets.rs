@@ -506,7 +506,7 @@ fn says(request: &str, text: &str) -> Attack {
 /// and keys in a directory of secrets appear in no process's environment and in no channel, even if
 /// a peer repeats them; and each of them is used.
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
+async fn t10_keys_of_connections_are_found_in_no_channel() {
     let fresh = |kind: &str| format!("{kind}-{}", fresh_trace());
     let (key, unused) = (fresh("K"), fresh("U"));
     let (in_address, in_file, of_coordinators, of_redis) = (fresh("A"), fresh("F"), fresh("C"), fresh("R"));

@@ -101,7 +101,7 @@ async fn g13_a_running_agent_sees_messages_before_its_next_call_in_order() {
 
 /// A message during the agent's last call comes too late, and the outcome reports it as unseen.
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_what_the_last_call_does_not_see_is_in_the_outcome() {
+async fn g13_messages_after_the_last_call_are_in_the_outcome() {
     let gate = Gate::default();
     let at = gate.clone();
     let model = ModelServer::start(move |_: &Prompt| Reply { gate: Some(at.clone()), ..say("done") }).await;
@@ -209,7 +209,7 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
 /// Two rungs: the agent receives the remaining budget, and continues with the cheaper model. Each
 /// rung applies once, from exactly the next call on.
 #[tokio::test(flavor = "multi_thread")]
-async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
+async fn b21_an_agent_sees_its_remaining_budget_and_continues_with_a_cheaper_model() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0..5 => Reply { input_tokens: 1000, output_tokens: 500, ..call("fs_list", json!({})) },
         _ => say("done"),

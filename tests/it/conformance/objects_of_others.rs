@@ -60,7 +60,7 @@ fn naming(object: &str) -> HeaderMap {
 const NAME: &str = "t.x.1.result";
 
 #[tokio::test]
-async fn s6_nobody_rolls_up_the_objects() {
+async fn s6_no_role_can_roll_up_the_objects() {
     let (server, bus) = nats().await;
     for bucket in ["AGENT_OUTPUTS", "AGENT_CORE"] {
         let other = Other::of(&server, &bus, bucket).await;
@@ -78,7 +78,7 @@ async fn s6_nobody_rolls_up_the_objects() {
 
 /// The reader of a reference has the hash of the content.
 #[tokio::test]
-async fn s6_an_object_is_found_by_its_content_whatever_others_store_under_its_name() {
+async fn s6_an_object_is_found_by_its_content_among_others_with_its_name() {
     let (server, bus) = nats().await;
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     let mine = Bytes::from_static(b"mine");
@@ -147,7 +147,7 @@ async fn s6_a_message_is_bound_to_the_content_of_its_object() {
 /// Fetching an object with missing parts takes seconds. The next messages of the queue do not wait
 /// for it.
 #[tokio::test]
-async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
+async fn s6_a_message_whose_object_cant_be_read_delays_no_other() {
     let (server, bus) = nats().await;
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     let name = format!("overflow/x.{}", sha256("another"));
@@ -231,7 +231,7 @@ async fn s6_a_payload_larger_than_a_message_is_not_read() {
 
 /// Many unreadable payloads: the search for their parts does not use up places that others need.
 #[tokio::test]
-async fn s6_many_objects_that_cant_be_read_delay_nobody() {
+async fn s6_many_objects_that_cant_be_read_delay_no_other() {
     let (server, bus) = nats().await;
     let large = Bytes::from(vec![b'x'; 3 << 20]);
     for subject in [event(1), Subject::Cancel] {

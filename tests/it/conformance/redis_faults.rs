@@ -353,7 +353,7 @@ async fn an_invalid_address_is_refused_with_the_accepted_forms() {
 /// proves: a stranger's write to one trace or one list does not prevent loading, committing and
 /// waking other traces.
 #[tokio::test]
-async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
+async fn s3_an_invalid_trace_does_not_stop_the_others() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let traces: Vec<_> = (1..=3).map(trace).collect();
@@ -410,7 +410,7 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
 /// proves: coordinators keep sending and reading heartbeats although a stranger adds or replaces
 /// entries, and keep reading the time although a stranger changes its correction.
 #[tokio::test]
-async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
+async fn s3_a_heartbeat_is_written_beside_foreign_data() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let member = |id: &str| Member { id: id.parse().unwrap(), says: String::new() };
@@ -448,7 +448,7 @@ async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
 /// waking others, and prevents at most one commit per partition. The counter has then gone back, as
 /// after a loss.
 #[tokio::test]
-async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
+async fn s3_a_partition_continues_with_foreign_data_in_its_keys() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let traces: Vec<_> = (1..=3).map(trace).collect();
@@ -540,7 +540,7 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
 /// proves: an invalid entry under the key of a trace is replaced as a whole by the coordinator that
 /// rebuilt the trace, unless another coordinator was first.
 #[tokio::test]
-async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
+async fn s3_data_that_is_not_a_trace_is_replaced_as_a_whole() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     for (bad, words) in [
@@ -571,7 +571,7 @@ async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
 
 /// proves: an invalid outbox name is ignored, and does not become a field of the trace.
 #[tokio::test]
-async fn s3_a_field_that_looks_like_an_outbox_is_none() {
+async fn s3_a_field_that_looks_like_an_outbox_is_not_one() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let first = Write { outbox: Some((key(1), "{}".into())), ..write(trace(1), 1) };

@@ -52,7 +52,7 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
 }
 
 #[tokio::test]
-async fn deliveries_that_nobody_acknowledged_come_again() {
+async fn unacknowledged_deliveries_are_repeated() {
     let directory = Directory::fresh();
     let bus = bus_in(&directory).await;
     bus.send((0..5).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
@@ -99,7 +99,7 @@ async fn objects_are_there_again_and_their_size() {
 }
 
 #[tokio::test]
-async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
+async fn ids_and_logs_expire_even_without_a_running_process() {
     let directory = Directory::fresh();
     let short = Duration::from_millis(1500);
     let brief = Topology { duplicate_window: short, keep_logs: short, ..topology() };
@@ -170,7 +170,7 @@ async fn one_run_is_followed_in_a_log_that_others_fill() {
 }
 
 #[tokio::test]
-async fn what_a_store_acknowledged_is_there_again() {
+async fn acknowledged_writes_are_there_after_a_restart() {
     let directory = Directory::fresh();
     let store = store_of(&directory.open());
     let outbox = OutboxKey { version: 1, made: 7 };

@@ -305,7 +305,7 @@ fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
 }
 
 #[test]
-fn the_dockerfile_is_pinned_and_runs_as_nobody() {
+fn the_dockerfile_is_pinned_and_runs_as_an_ordinary_user() {
     let dockerfile = file("Dockerfile");
     let instructions = || dockerfile.lines().map(str::trim);
     let manifest = file("Cargo.toml");

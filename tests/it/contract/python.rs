@@ -57,7 +57,7 @@ fn worker(nats: &NatsServer) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
+async fn a_client_in_python_submits_waits_and_sees_all_its_mistakes() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let cluster = Cluster::on(&nats, &redis).await;
     cluster.client.run(json!({"goal": "warm"})).await;

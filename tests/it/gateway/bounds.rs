@@ -139,7 +139,7 @@ async fn too_much_too_slow_and_too_often_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_too_often_is_told_when_to_come_again() {
+async fn too_many_requests_get_the_time_of_the_next_one() {
     let mut config = config();
     (config.limits.per_second, config.limits.burst) = (1, 3);
     let front = Front::with(config, Cluster::embedded()).await;

@@ -148,7 +148,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_coordinator_a_client_is_told_to_come_again() {
+async fn without_a_coordinator_a_client_gets_a_time_to_retry() {
     let bus = bus::Bus::Memory(bus::Memory::new(Default::default()));
     let server = gateway::Server::bind(super::config(), bus).await.unwrap();
     let address = server.address();

@@ -97,7 +97,7 @@ async fn x10_a_browser_signs_in_by_a_token_or_a_code_and_no_other_page_acts_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_what_agents_say_stays_text_on_the_page() {
+async fn x10_the_text_of_agents_stays_text_on_the_page() {
     let front = Front::start().await;
     for hostile in HOSTILE {
         let agent = json!({"agent_id": "bad", "kind": "llm", "model": "scripted", "description": hostile,
@@ -176,7 +176,7 @@ async fn x10_the_money_of_a_run_is_shown_as_it_is_and_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_order() {
+async fn x10_a_list_that_grew_since_the_page_was_made_is_sent_with_its_rows_in_order() {
     let front = Front::start().await;
     let inputs = json!({"depth": 1, "width": 250, "leaf": "echo"});
     let run = json!({"goal": "wide", "agent_id": "tree", "child_id": "w", "inputs": inputs, "limits": {"max_children": 300}});

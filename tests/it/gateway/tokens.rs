@@ -190,7 +190,7 @@ async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token() {
+async fn s7_actions_of_administrators_are_recorded_with_the_name_of_their_token() {
     let tokens = Tokens::new();
     tokens.write(&token::line("ops-anna", &[Kind::Admin], "t").unwrap());
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
@@ -210,7 +210,7 @@ async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token
 
 /// proves: the right to read dead letters does not include the right to send their messages again.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
+async fn s7_a_dead_letter_is_sent_again_only_with_the_right_to_send_its_message() {
     let tokens = Tokens::new();
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
     let nonsense = json!({"nonsense": 1});

@@ -112,7 +112,7 @@ say(type="result", result=told)
 /// attempt gets them in the same places. A program that does not listen gets none, and its outcome
 /// reports them as unseen.
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not() {
+async fn g13_only_a_program_that_listens_gets_messages_each_once() {
     let model = ModelServer::start(|prompt: &Prompt| say(&format!("to {}", prompt.last()))).await;
     let listener = paid("listener", &format!("say(type='listen')\n{LISTENER}"));
     let cluster = alone(&model, json!([listener, paid("deaf", LISTENER)])).await;

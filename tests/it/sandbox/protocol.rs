@@ -42,7 +42,7 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i1_a_program_is_told_its_goal_inputs_and_tools_and_answered_what_it_asks() {
+async fn i1_a_program_gets_its_goal_inputs_tools_and_answers() {
     let cluster = cluster(&[&[]]);
     let body = r#"
 same = start == json.load(open("input.json"))

@@ -88,7 +88,7 @@ fn helper_with_few_files(directory: &Directory) -> PathBuf {
 /// proves: a limit above the worker's own does not fail the sandbox: the program gets the worker's
 /// limit, and the report says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_limit_above_the_workers_own_is_lowered_and_told() {
+async fn s4_a_limit_above_the_workers_own_is_lowered_and_reported() {
     let directory = Directory::new();
     let cluster = cluster_as(&[&[]], helper_with_few_files(&directory), json!({}));
     let counts = json!({"agent_id": "counts", "kind": "command", "command": ["sh", "-c", "ulimit -Hn"],

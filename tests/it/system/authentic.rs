@@ -213,7 +213,7 @@ async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
 /// earlier revisions and ticks are stored again; so does the last version of a kept graph. Both can
 /// be put and changed afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
+async fn s3_deleted_data_stays_deleted_when_it_is_stored_again() {
     let ground = Ground::on_servers().await;
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -284,7 +284,7 @@ async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
 /// proves: if neither store nor log are authentic, nothing is decided on the run, and requests
 /// about it get the reason. Other runs continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_a_run_of_which_nothing_is_authentic_is_not_worked_on_and_says_so() {
+async fn s3_a_run_without_authentic_data_does_not_continue_and_shows_it() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let run = asking(&cluster.client).await;
@@ -335,7 +335,7 @@ async fn s3_a_forged_outbox_is_not_sent() {
 /// proves: graphs, profiles and schedules that a stranger stored in their logs are ignored, and can
 /// be put afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_forged_graphs_profiles_and_schedules_count_for_nobody() {
+async fn s3_forged_graphs_profiles_and_schedules_are_ignored() {
     let ground = Ground::on_servers().await;
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -538,12 +538,12 @@ async fn everything_outlives_its_key(ground: Ground) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_nobody_changes_outlives_the_keys_that_signed_it() {
+async fn s3_unchanged_data_outlives_the_keys_that_signed_it() {
     everything_outlives_its_key(Ground::in_memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_nobody_changes_on_servers_outlives_the_keys_that_signed_it() {
+async fn s3_unchanged_data_on_servers_outlives_the_keys_that_signed_it() {
     everything_outlives_its_key(Ground::on_servers().await).await;
 }
 

@@ -15,7 +15,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_disputed() {
+async fn b17_b18_the_command_line_shows_lowered_limits_and_decides_disputes() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());

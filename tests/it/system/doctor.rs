@@ -29,7 +29,7 @@ async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_the_collector() {
+async fn the_doctor_reports_waiting_work_refused_messages_and_the_collector() {
     let mut cluster = Processes::start(1, 1).await;
     let level = async |check: &str, more: &[(String, String)]| {
         checked(&cluster, check, more).await.map(|found| found.0)
@@ -68,7 +68,7 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_tells_of_tools_that_nobody_has_of_changed_streams_of_old_runs_and_of_twins() {
+async fn the_doctor_reports_missing_tools_changed_streams_old_runs_and_duplicate_worker_ids() {
     let cluster = Processes::start(1, 1).await;
     let told = async |cluster: &Processes, check: &str| {
         checked(cluster, check, &[]).await.filter(|found| found.0 == "warn").map(|found| found.1)

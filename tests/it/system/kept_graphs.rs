@@ -247,7 +247,7 @@ async fn g18_many_puts_at_once_on_servers() {
 /// proves: a run keeps the graphs it began with, across a later version, a deletion, a lost store,
 /// and a second delivery of its submission; and so does its rerun.
 #[tokio::test(flavor = "multi_thread")]
-async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
+async fn g18_a_run_keeps_its_graphs_when_their_names_change() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -390,7 +390,7 @@ async fn g18_a_log_that_can_not_be_read_loses_nothing() {
 /// proves: a submission that uses names writes nothing to their log, and all mistakes of a put
 /// graph are reported at once, with their places.
 #[tokio::test(flavor = "multi_thread")]
-async fn g18_what_is_put_is_checked_and_what_is_used_is_only_read() {
+async fn g18_stored_graphs_are_checked_and_used_ones_are_only_read() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;

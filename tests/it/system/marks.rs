@@ -170,7 +170,7 @@ async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
 
 /// proves: an empty store has no marks, and everything is found (n1).
 #[tokio::test(flavor = "multi_thread")]
-async fn n1_what_is_before_the_marks_of_a_wiped_store_is_found() {
+async fn n1_messages_before_the_marks_of_a_wiped_store_are_found() {
     let ground = Ground::new();
     let as_new = ground.store.snapshot();
     let cluster = ground.start();

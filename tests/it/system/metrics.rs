@@ -35,7 +35,7 @@ fn sum(all: &[Series], name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
+async fn x7_metrics_count_everything_once_and_name_no_user() {
     let mut cluster = Processes::start(1, 2).await;
     let mut ports = BTreeMap::new();
     for name in cluster.names("") {

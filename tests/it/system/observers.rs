@@ -15,7 +15,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
+async fn x3_one_read_of_the_log_shows_every_start_with_its_parent_time_and_cost() {
     let cluster = Cluster::embedded();
     let inputs = json!({"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01});
     let outcome = cluster.client.run(json!({"goal": "grow", "agent_id": "tree", "inputs": inputs})).await;

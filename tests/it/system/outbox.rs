@@ -53,7 +53,7 @@ async fn fill(bus: &Bus, pool: &Subject) {
 /// (f11). If the refusal were ignored, or nothing sent again, no worker would learn that the agent
 /// can continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
+async fn f11_messages_refused_by_a_full_queue_are_sent_when_it_has_room() {
     let mut config = coordinator::Config::new(name("coordinator"));
     config.topology.max_queue_bytes = QUEUE_BYTES;
     let bus = Bus::Memory(Memory::new(Default::default()));

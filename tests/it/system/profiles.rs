@@ -156,7 +156,7 @@ async fn n7_no_run_is_refused_by_an_earlier_profile() {
 }
 
 #[tokio::test]
-async fn n7_every_change_is_a_version_and_the_same_again_is_none() {
+async fn n7_every_change_is_a_version_and_an_equal_profile_is_not() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     up(&cluster, 1).await;
@@ -272,7 +272,7 @@ async fn n7_profiles_outlive_the_log() {
 
 /// The log is full: a profile that it can't store is not applied.
 #[tokio::test]
-async fn n7_what_the_log_does_not_keep_is_not_applied() {
+async fn n7_a_profile_that_the_log_rejects_is_not_applied() {
     let ground = Ground::in_memory();
     let mut small = config();
     small.topology.max_log_bytes = 4_000;

@@ -187,7 +187,7 @@ async fn refusals(client: &Client, trace: TraceId) -> Vec<DeadLetter> {
 /// proves: branches are recorded before they are admitted, and both the guarded delete and the end
 /// of the retention look them up.
 #[tokio::test(flavor = "multi_thread")]
-async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
+async fn w6_entries_that_a_branch_has_not_copied_yet_are_neither_deleted_nor_removed() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let origin = run_scribe(&cluster.client).await;

@@ -297,7 +297,7 @@ async fn g16_the_budget_of_a_day_and_cancelled_runs_on_a_cluster() {
 /// proves: of concurrent decisions on the same state only one succeeds: a run that fits once into a
 /// day's budget is run once.
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_of_many_who_decide_at_once_one_has_decided() {
+async fn g16_of_many_concurrent_decisions_one_is_stored() {
     let ground = Ground::on_servers().await;
     let three = ["one", "two", "three"].map(|id| coordinator::Config { id: name(id), ..config() });
     let worker = worker::Config::new(name("worker"));

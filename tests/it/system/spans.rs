@@ -189,7 +189,7 @@ async fn x6_no_span_of_a_context_is_lost_with_its_coordinators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x4_waits_denials_and_cancels_are_told_and_are_no_errors() {
+async fn x4_waits_denials_and_cancels_have_spans_without_errors() {
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 1, 1, &[]).await;
     let asks = cluster.begin(json!({"goal": "well?", "agent_id": "ask"})).await;
@@ -287,7 +287,7 @@ async fn x5_a_trace_is_exported_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
+async fn x6_an_unreachable_collector_stops_nothing_and_is_logged_in_few_lines() {
     let collector = Collector::start().await;
     let mut cluster = cluster(&collector, 1, 1, &[("OTEL_BSP_EXPORT_TIMEOUT", "300")]).await;
     collector.refuse(true);

@@ -156,7 +156,7 @@ async fn n6_submissions_that_wait_for_room_do_not_keep_cancels_from_coming() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n6_health_tells_how_full_the_storage_is() {
+async fn n6_health_shows_how_full_the_storage_is() {
     let ground = Ground::in_memory();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let cluster = ground.start(coordinator::Config { health: Some(free), ..config() });
@@ -177,7 +177,7 @@ async fn n6_health_tells_how_full_the_storage_is() {
 /// proves: a server with too little storage for the streams is reported as such, with the reserved
 /// sizes and the options that lower them.
 #[tokio::test(flavor = "multi_thread")]
-async fn n6_a_server_with_too_little_storage_is_told_with_what_is_needed() {
+async fn n6_a_server_with_too_little_storage_is_reported_with_the_needed_size() {
     let nats = NatsServer::start_with("max_file_store: 800MB", "");
     let trellis = |arguments: &[&str]| {
         let output =

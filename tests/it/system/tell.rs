@@ -34,7 +34,7 @@ impl Commands {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
+async fn g13_b21_the_command_line_sends_messages_and_shows_which_were_seen() {
     let model = ModelServer::start(|prompt| match prompt.turn() {
         0 => agents::call("ask_human", json!({"question": "Which way?"})),
         1 => agents::call("ask_human", json!({"question": "How far?"})),

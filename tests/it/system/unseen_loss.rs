@@ -20,7 +20,7 @@ use trellis_tests::{
 /// it. The sweep of a starting coordinator compares the run with its log. Found by the simulation,
 /// whose store loses writes.
 #[tokio::test]
-async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
+async fn n1_an_unnoticed_loss_is_found_when_a_coordinator_starts() {
     let config = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let memory = store::Memory::new(config.topology.partitions);

@@ -30,7 +30,7 @@ fn large(trace_id: TraceId) -> serde_json::Value {
 /// proves: uploads are sent beside the turns. Within a turn, the acknowledgement would come too
 /// late, and the large message would be uploaded a second time.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_takes_long_keeps_nobody_waiting() {
+async fn a_slow_upload_delays_no_other_submission() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());

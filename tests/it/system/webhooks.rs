@@ -108,7 +108,7 @@ fn cluster(directory: &Directory, webhooks: &Value) -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
+async fn x9_outcomes_and_questions_are_sent_with_a_signature_of_each_secret() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     let secrets = [fresh_secret(), fresh_secret()];
     let all = json!([
@@ -149,7 +149,7 @@ async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no_other() {
+async fn x9_an_unreachable_webhook_gets_its_messages_later_under_the_same_id_and_delays_no_other() {
     let (away, there, directory) = (Receiver::start().await, Receiver::start().await, Directory::fresh());
     away.answers(503);
     let one = |name: &str, at: &Receiver| json!({"name": name, "url": at.url("/"), "internal": true, "secrets": [fresh_secret()]});
@@ -220,7 +220,7 @@ async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_nothing_is_told_of_what_was_deleted_meanwhile() {
+async fn x9_a_webhook_gets_no_content_that_was_deleted_meanwhile() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(500);
     let all =
@@ -247,7 +247,7 @@ async fn x9_nothing_is_told_of_what_was_deleted_meanwhile() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_whoever_is_killed_another_coordinator_tells_it() {
+async fn x9_after_a_kill_another_coordinator_sends_the_message() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(503);
     let all =

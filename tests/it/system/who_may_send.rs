@@ -157,7 +157,7 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
 /// A worker's asks and reports with a valid lease of the attempt, sent on the subject of another
 /// pool.
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
+async fn s6_a_message_on_another_pools_subject_is_refused_and_stored() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});
@@ -225,7 +225,7 @@ fn claims(by: &str) -> Headers {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_what_an_administrator_asks_for_is_recorded_with_who_asked() {
+async fn s7_actions_of_an_administrator_are_recorded_with_the_sender() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     client.run(json!({"goal": "is anybody there?"})).await;
@@ -292,7 +292,7 @@ async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
 /// The server's information about a sender is used only where it is trustworthy: within one account
 /// any client can forge it.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so() {
+async fn s7_the_servers_statement_of_a_sender_is_used_only_with_the_option_for_it() {
     for trusted in [false, true] {
         let mut config = coordinator::Config::new("c1".parse().unwrap());
         config.trust_request_info = trusted;
@@ -317,7 +317,7 @@ async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so()
 
 /// A request about a run is an event of the run, through the durable queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_a_raise_is_an_event_with_who_asked() {
+async fn s7_a_raise_is_an_event_with_its_sender() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});

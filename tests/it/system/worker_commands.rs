@@ -12,7 +12,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g8_all_workers_are_drained_once_somebody_says_yes() {
+async fn g8_all_workers_are_drained_after_a_confirmation() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());

@@ -486,7 +486,7 @@ async fn g10_delegate_hands_over_the_files_in_outputs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files() {
+async fn i3_the_outputs_of_a_cancelled_run_report_its_end_and_no_files() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let site = Site::on(&nats, &redis).await;
     let (trace, root) = asked(&site).await;

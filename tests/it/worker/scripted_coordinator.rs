@@ -68,7 +68,7 @@ async fn claim_before_run_and_the_result_carries_the_lease() {
 /// the report would look stored already. The ids are stored and others can read them: they reveal
 /// no token, nor the token hash that events contain (S2).
 #[tokio::test(start_paused = true)]
-async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
+async fn s6_ids_of_reports_can_not_be_guessed_and_contain_no_token() {
     let mut paying = work("root", "echo", json!({}));
     paying.agent.kind = domain::agent::AgentKind::Llm;
     paying.model = Some("scripted".parse().unwrap());
@@ -174,7 +174,7 @@ async fn b13_a_coordinator_that_is_unavailable_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_nobody_answers_goes_back_to_the_queue() {
+async fn an_unanswered_claim_returns_to_the_queue() {
     let script: Script = Box::new(|_, _| None);
     let bench = Bench::run(work("root", "echo", json!({})), script).await;
     tokio::time::sleep(Duration::from_secs(45)).await;
@@ -319,7 +319,7 @@ async fn b13_an_attempt_gives_up_one_lease_after_its_last_call() {
 /// Another attempt has begun meanwhile: the answer is `stop`. The delivery is not acknowledged,
 /// since it may belong to the other attempt.
 #[tokio::test(start_paused = true)]
-async fn t5_a_call_in_flight_is_cut_off_when_somebody_else_has_the_context() {
+async fn t5_a_call_in_flight_is_cut_off_when_another_worker_has_the_context() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
     let stop = Answer::Stop { reason: "stale".into() };
     let bench = Bench::run(work, silent_ticks(6, Some(stop))).await;
@@ -385,7 +385,7 @@ async fn s8_a_dead_letter_of_a_worker_has_no_content() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_told_to_end_finishes_what_it_can_and_hands_back_the_rest() {
+async fn a_stopping_worker_finishes_short_attempts_and_hands_back_the_rest() {
     let long = work("long", "sleep", json!({"ms": 3_600_000}));
     let short = work("short", "sleep", json!({"ms": 15_000}));
     let late = work("late", "echo", json!({}));
@@ -490,7 +490,7 @@ async fn b5_b8_a_denied_hold_ends_a_context_or_parks_it_as_the_coordinator_says(
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call() {
+async fn b10_open_holds_of_earlier_attempts_are_reported_before_the_first_call() {
     let script: Script = Box::new(|_, mut answer| {
         if let Answer::Claimed(claimed) = &mut answer {
             let call_id = "1-1".parse().unwrap();
@@ -514,7 +514,7 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
 /// The last attempt wrote the model's answer to the journal and was killed before it reported the
 /// cost: the cost is booked from the journal, and the call is not made again.
 #[tokio::test(start_paused = true)]
-async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
+async fn b10_an_open_call_is_booked_from_its_journal_entry() {
     let mut work = work("root", "echo", json!({}));
     work.agent.kind = domain::agent::AgentKind::Llm;
     work.model = Some("scripted".parse().unwrap());
@@ -586,7 +586,7 @@ async fn l_a_large_result_goes_by_reference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_parameter_or_name_is_told_and_not_tried_again() {
+async fn a_bad_parameter_or_name_is_reported_and_not_tried_again() {
     let cases = [
         ("sleep", json!({"ms": "soon"}), "input `ms`"),
         ("spend", json!({"usd": -1}), "input `usd`"),
@@ -693,7 +693,7 @@ async fn a_worker_says_whether_it_is_ready() {
 /// Without the flush at the end of a cancelled attempt the cost would be lost, and the hold booked
 /// as estimated.
 #[tokio::test(start_paused = true)]
-async fn b12_what_a_cancelled_call_cost_is_still_sent() {
+async fn b12_the_cost_of_a_cancelled_call_is_still_sent() {
     let work = work("root", "spend", json!({"ms": 100}));
     let bench = Bench::run(work.clone(), stopping()).await;
     bench.until("the attempt runs", async |bench| !bench.claims().is_empty()).await;

@@ -130,7 +130,7 @@ async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
 }
 
 #[tokio::test]
-async fn i5_a_child_has_no_tool_its_parent_lacks_whatever_its_profile_says() {
+async fn i5_a_child_has_no_tool_its_parent_lacks_even_if_its_profile_lists_it() {
     let write = ("fs.write", json!({"path": "outputs/a.txt", "content": "a"}));
     let child = with_tools(agent("child", &[write]), &["fs.write", "fs.read"]);
     let spawn = ("spawn", json!({"goal": "write", "agent_id": "child"}));
@@ -301,7 +301,7 @@ async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
 }
 
 #[tokio::test]
-async fn c_an_absent_value_and_a_null_are_told_apart() {
+async fn c_an_absent_value_and_a_null_are_distinguished() {
     let tried = [
         ("write_context", json!({"key": "root.nothing", "value": null})),
         ("read_context", json!({"key": "root.nothing"})),

@@ -277,7 +277,7 @@ async fn b8_a_paused_agent_goes_on_when_its_budget_is_raised_and_pays_no_call_tw
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_what_is_shared_can_be_read_back() {
+async fn c_shared_values_can_be_read_back() {
     let mut world = live(world("share", json!({"value": {"a": null}}), json!({}))).await;
     assert_eq!(result(&world), json!({"keys": ["root.note"], "read": {"root.note": {"a": null}}}));
     world.rest();

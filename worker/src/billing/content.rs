@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x4_what_was_said_is_whole_json_however_long_it_was() {
+    fn x4_long_conversations_are_cut_to_valid_json() {
         let show = |text: &str| domain::wording::cut(text.replace("secret", "***"), 16 << 10);
         let long = Message::User("a \"secret\" ".repeat(10_000));
         let said = vec![

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_a_cgroup_without_the_controllers_is_none() {
+    fn s4_a_cgroup_without_the_controllers_is_not_used() {
         let directory = std::env::temp_dir().join(format!("trellis-cgroup-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let why = Cgroups::find(Some(&directory)).unwrap_err();
@@ -253,7 +253,7 @@ mod tests {
     /// A plain directory imitates a cgroup: the kernel, too, removes only one without children and
     /// processes.
     #[test]
-    fn s4_what_a_dead_worker_left_is_removed_and_nothing_else() {
+    fn s4_only_the_cgroups_of_a_dead_worker_are_removed() {
         let directory = std::env::temp_dir().join(format!("trellis-leftovers-{}", std::process::id()));
         let own = format!("trellis-{}-1", std::process::id());
         // No process has this number, since it is above the highest.

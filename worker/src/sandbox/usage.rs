@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_time_of_a_process_that_nobody_waited_for_is_kept() {
+    fn s4_the_time_of_a_process_without_a_waiting_parent_is_counted() {
         let line = "7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 120 30 5 6 20 0 3 0 4711 1 2 3";
         assert_eq!(Stat::parse(line), Some(Stat { own: 150, children: 11, threads: 3, start: 4711 }));
         let none = i32::MAX;

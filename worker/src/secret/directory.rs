@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn s8_everything_wrong_with_a_directory_of_secrets_is_told_at_once() {
+    fn s8_all_problems_of_a_directory_of_secrets_are_reported_at_once() {
         let directory = Directory::new("bad", 0o700);
         directory.write("EMPTY_KEY", " \n");
         directory.write("LARGE_KEY", &"x".repeat((64 << 10) + 1));

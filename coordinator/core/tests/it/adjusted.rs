@@ -75,7 +75,7 @@ fn bounded(what: &str, most: &Value) -> World {
 }
 
 #[test]
-fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
+fn b17_a_root_above_the_deployments_maximum_is_adjusted_in_every_dimension() {
     for Case { what, asked, got } in dimensions() {
         let root = json!({"goal": "g", "child_id": "root"});
         let mut world = bounded(what, &got);
@@ -100,7 +100,7 @@ fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
 }
 
 #[test]
-fn b17_a_request_over_its_profile_is_told_in_every_dimension() {
+fn b17_a_request_above_its_profile_is_adjusted_in_every_dimension() {
     let window = Case { what: "window_tokens", asked: json!(9000), got: json!(800) };
     for Case { what, asked, got } in dimensions().into_iter().chain([window]) {
         let mut world = World::new();
@@ -116,7 +116,7 @@ fn b17_a_request_over_its_profile_is_told_in_every_dimension() {
 }
 
 #[test]
-fn b17_a_child_over_its_parent_is_told_in_every_dimension() {
+fn b17_a_child_above_its_parent_is_adjusted_in_every_dimension() {
     let window = Case { what: "window_tokens", asked: json!(9000), got: json!(800) };
     let reserve = Case { what: "closing_reserve_usd", asked: json!(0.4), got: json!(0.1) };
     for Case { what, asked, got } in dimensions().into_iter().chain([window, reserve]) {
@@ -135,7 +135,7 @@ fn b17_a_child_over_its_parent_is_told_in_every_dimension() {
 }
 
 #[test]
-fn b17_a_step_over_its_graph_is_told_in_every_dimension() {
+fn b17_a_step_above_its_graph_is_adjusted_in_every_dimension() {
     for (what, asked, got) in [
         ("max_cost_usd", json!(9.0), json!(0.5)),
         ("max_tokens", json!(9000), json!(500)),
@@ -153,7 +153,7 @@ fn b17_a_step_over_its_graph_is_told_in_every_dimension() {
 /// The list in a profile is narrowed to the ancestors' list. A spawn that lists more than its
 /// ancestors allow is refused.
 #[test]
-fn b17_a_list_that_is_narrowed_is_told() {
+fn b17_a_narrowed_list_is_reported_as_adjusted() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "parent", "kind": "llm", "model": "a", "allowed_models": ["a", "b"],
         "tools": ["fs.read", "fs.list"]}));

@@ -149,7 +149,7 @@ fn b15_retries_of_calls_count_too() {
 }
 
 #[test]
-fn b15_retries_that_a_failing_report_tells_of_count() {
+fn b15_retries_in_a_failing_report_are_counted() {
     let mut world = World::with_root(json!({"limits": {"max_retries_total": 2}}));
     let root = world.claim("root");
     let failure = domain::wire::Failure::retryable("it broke");
@@ -160,7 +160,7 @@ fn b15_retries_that_a_failing_report_tells_of_count() {
 }
 
 #[test]
-fn t5_nobody_who_reads_events_or_the_store_learns_a_lease_token() {
+fn t5_events_and_the_store_contain_no_lease_token() {
     let mut world = World::with_root(json!({}));
     world.claim("root");
     let log = serde_json::to_string(&world.log).unwrap();
@@ -245,7 +245,7 @@ fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order
 }
 
 #[test]
-fn progress_only_grows_whatever_order_it_comes_in() {
+fn progress_only_grows_in_any_order_of_reports() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.tick(&root, Progress { steps: 5, ..Progress::default() }).unwrap();
@@ -452,7 +452,7 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
 /// B13: without a coordinator no worker could renew its lease. `Spare` gives the worker a moment to
 /// do so.
 #[test]
-fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
+fn b13_a_lease_that_expired_without_a_coordinator_is_spared_once() {
     let mut world = World::with_root(json!({}));
     let lease = world.claim("root");
     world.now = world.now.plus_millis(60_000);

@@ -132,7 +132,7 @@ fn b6_spawn_child_with_and_without_an_amount() {
 }
 
 #[test]
-fn b6_a_ceiling_does_not_depend_on_who_happens_to_be_calling() {
+fn b6_a_ceiling_does_not_depend_on_the_calls_in_flight() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.hold(&lease, "c1", cents(90)).unwrap();
@@ -320,7 +320,7 @@ fn b8_only_raises_are_taken_and_not_past_the_parent() {
 }
 
 #[test]
-fn b9_a_cost_is_booked_once_however_often_and_in_whatever_order_it_comes() {
+fn b9_a_cost_is_booked_once_for_any_number_and_order_of_reports() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -383,7 +383,7 @@ fn b10_a_successor_adopts_what_its_journal_shows_and_the_rest_is_forfeited() {
 }
 
 #[test]
-fn b10_holds_that_nobody_tells_about_are_booked_after_the_grace() {
+fn b10_holds_without_a_report_are_booked_after_the_grace() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "c1", cents(10)).unwrap();

@@ -89,7 +89,7 @@ fn g8_a_cancelled_step_that_did_not_exist_yet() {
 }
 
 #[test]
-fn g8_the_first_end_stands_whoever_comes_first() {
+fn g8_the_first_end_is_final() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.complete(&root, "first").unwrap();

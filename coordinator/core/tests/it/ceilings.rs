@@ -156,7 +156,7 @@ fn b17_a_raise_stays_within_the_maximum() {
 }
 
 #[test]
-fn b17_a_reserve_that_no_longer_fits_and_a_profiles_timeout_are_told_too() {
+fn b17_a_reserve_that_no_longer_fits_and_a_profiles_timeout_are_adjusted_too() {
     let mut world = World::new();
     world.settings.maximum =
         Maximum { max_cost_usd: Some(Usd::from_cents(30)), timeout_ms: Some(60_000), ..Maximum::default() };

@@ -14,7 +14,7 @@ fn code(answer: Result<Vec<trace::Event>, Refusal>) -> &'static str {
 }
 
 #[test]
-fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
+fn w5_a_restore_fences_the_live_attempt_and_counts_no_retry() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.handle(restore("root", 1, 3)).unwrap();
@@ -81,7 +81,7 @@ fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
 }
 
 #[test]
-fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
+fn w5_a_parked_context_is_queued_and_a_queued_one_stays_queued() {
     for parked in [true, false] {
         let mut world = World::with_root(json!({}));
         if parked {
@@ -175,7 +175,7 @@ fn w5_a_submission_branches_and_a_child_does_not() {
 }
 
 #[test]
-fn w5_the_next_attempt_is_told_the_length_of_the_journal() {
+fn w5_the_next_attempt_gets_the_length_of_the_journal() {
     let mut world = World::with_root(json!({}));
     let lease = world.claim("root");
     assert_eq!(world.work(&id("root")).unwrap().journaled, 0);

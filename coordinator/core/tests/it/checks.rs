@@ -23,7 +23,7 @@ fn told(lease: &Lease, number: u32, decision: CheckDecision) -> Command {
 }
 
 #[test]
-fn b16_a_decision_is_one_event_however_often_it_is_told() {
+fn b16_a_repeated_report_of_a_decision_is_one_event() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let events = world.handle(told(&root, 1, CheckDecision::Deny)).unwrap();

@@ -341,7 +341,7 @@ fn g14_l_a_step_whose_undo_would_have_no_room_does_not_begin() {
 }
 
 #[test]
-fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_and_says_so() {
+fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_with_the_reason() {
     let mut world = small(60_000);
     world.submit_graph(json!({"max_cost_usd": 5, "steps": [undoable("book", json!({}))]})).unwrap();
     world.run("book", text(40_000));

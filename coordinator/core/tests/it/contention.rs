@@ -55,7 +55,7 @@ fn b5_a_call_waits_for_calls_in_flight_and_is_made_when_one_returns_its_rest() {
 }
 
 #[test]
-fn b5_what_was_spent_denies_a_call_that_waited_for_it() {
+fn b5_a_call_that_waited_for_money_is_denied_when_it_is_spent() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(10))));
@@ -153,7 +153,7 @@ fn b8_a_place_that_no_worker_takes_is_lost_after_a_lease() {
 }
 
 #[test]
-fn b8_a_parked_call_is_bounded_by_its_deadline_and_told_when_it_can_not_be_made() {
+fn b8_a_parked_call_is_bounded_by_its_deadline_and_denied_when_it_can_not_be_made() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(10))));
@@ -408,7 +408,7 @@ proptest! {
 
 /// The event of a waiting hold, as observers of a run read it.
 #[test]
-fn b5_the_log_says_who_waits() {
+fn b5_the_log_shows_which_contexts_wait() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     let events = world.hold(&leases[1], "1-1", cents(10)).unwrap();

@@ -44,7 +44,7 @@ fn c_a_context_writes_its_output_and_its_own_keys_and_reads_its_inputs() {
 }
 
 #[test]
-fn c_absent_and_null_are_told_apart() {
+fn c_absent_and_null_are_distinguished() {
     let (mut world, a, _) = two();
     assert_eq!(read(&world, "b", "notes"), Ok(None));
     set(&mut world, &a, "notes", Value::Null).unwrap();
@@ -169,7 +169,7 @@ fn c_the_graphs_of_two_agents_do_not_meet_in_the_store() {
 }
 
 #[test]
-fn c_what_a_key_means_does_not_change_with_who_comes_later() {
+fn c_a_later_writer_does_not_change_the_meaning_of_a_key() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let steps = json!([
@@ -187,7 +187,7 @@ fn c_what_a_key_means_does_not_change_with_who_comes_later() {
 /// An agent that writes to its own `output_to` chooses the value for readers; its result does not
 /// replace it.
 #[test]
-fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
+fn c_a_value_that_a_context_wrote_to_its_output_itself_remains() {
     let (mut world, a, _) = two();
     set(&mut world, &a, "notes", json!({"found": 3})).unwrap();
     world.complete(&a, "I found three").unwrap();

@@ -109,7 +109,7 @@ fn b18_an_administrator_accepts_or_drops_it_once() {
 }
 
 #[test]
-fn b18_what_is_accepted_uses_up_the_budget() {
+fn b18_an_accepted_charge_uses_up_the_budget() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -137,7 +137,7 @@ fn b18_b20_a_decision_after_the_outcome_is_an_event_of_its_own() {
 }
 
 #[test]
-fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
+fn b18_costs_in_one_resume_share_the_remaining_budget() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let sums = [("a", cents(70)), ("b", cents(70)), ("c", cents(70))];
@@ -152,7 +152,7 @@ fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
 
 /// Without this bound one message could add a hundred thousand costs, each with a dispute.
 #[test]
-fn s6_b18_a_successor_tells_only_of_calls_that_were_held() {
+fn s6_b18_a_successor_can_settle_only_held_calls() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "a", cents(10)).unwrap();
@@ -199,7 +199,7 @@ fn b18_the_sum_of_disputes_has_a_bound() {
 }
 
 #[test]
-fn b18_what_a_provider_took_beyond_its_hold_leaves_less_for_costs_without_one() {
+fn b18_costs_beyond_holds_leave_less_for_costs_without_a_hold() {
     let sums = [("held", cents(60)), ("own", cents(90))];
     let one_by_one = {
         let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -303,7 +303,7 @@ fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if
 /// proves: a ceiling is exceeded by no more than the largest hold, however many calls report a cost
 /// above their holds.
 #[test]
-fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() {
+fn b18_costs_beyond_holds_are_bounded_for_all_calls_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();

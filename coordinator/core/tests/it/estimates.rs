@@ -63,7 +63,7 @@ fn g11_the_worst_case_counts_items_rounds_and_fallbacks_within_ceilings() {
 }
 
 #[test]
-fn g11_what_only_the_budget_bounds_is_named_and_never_counted_as_free() {
+fn g11_steps_that_only_the_budget_bounds_are_named_and_never_free() {
     let value = json!({"aggregate": {}, "agent_id": "editor", "task_description": "join", "mode": "parallel", "steps": [
         step("list", json!({"output_to": "topics", "max_cost_usd": 0.01})),
         step("map", json!({"for_each": "topics", "max_cost_usd": 0.05})),
@@ -163,7 +163,7 @@ fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
 }
 
 #[test]
-fn g11_what_must_fit_is_counted_by_the_profiles_that_the_run_keeps() {
+fn g11_the_worst_case_is_computed_from_the_profiles_of_the_run() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
     world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "writer"})).unwrap();
@@ -225,7 +225,7 @@ fn g11_times_that_are_known_of_some_steps_only_decide_no_path() {
 }
 
 #[test]
-fn g11_what_must_fit_is_counted_against_what_is_left_and_by_the_ceilings_of_profiles() {
+fn g11_the_worst_case_must_fit_the_remaining_budget_by_the_ceilings_of_profiles() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
     world.submit(json!({"goal": "g", "child_id": "root", "max_cost_usd": 2})).unwrap();

@@ -121,7 +121,7 @@ fn b9_the_stored_state_does_not_grow_with_settled_calls() {
 }
 
 #[test]
-fn b9_folded_calls_that_are_told_again_are_booked_once() {
+fn b9_folded_calls_that_are_reported_again_are_booked_once() {
     let (mut world, lease, mut stored) = root();
     pay(&mut world, &lease, 1..=10_000);
     stored.commit(&mut world.trace);

@@ -17,7 +17,7 @@ fn labels(count: usize) -> serde_json::Value {
 
 /// proves: labels are checked at submission and in queries, each mistake with its place.
 #[test]
-fn g17_bad_labels_and_bad_queries_are_told_of_all_their_mistakes() {
+fn g17_all_mistakes_of_bad_labels_and_queries_are_reported() {
     let mut told = String::new();
     for bad in [
         json!({"goal": "x", "labels": {"": "v", "a b": "v", "k": "", "k2": "a b", "k3": 7, "k4": null}}),

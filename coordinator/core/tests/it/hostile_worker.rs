@@ -196,7 +196,7 @@ fn s6_b18_a_cost_far_beyond_its_hold_is_disputed_with_its_worker() {
 /// B11: a provider that charges more than the hold is paid even above the ceiling, up to twice the
 /// hold.
 #[test]
-fn b11_what_a_provider_takes_beyond_its_hold_is_paid_up_to_as_much_again() {
+fn b11_a_cost_beyond_its_hold_is_paid_up_to_twice_the_hold() {
     for (cost, booked) in [(150, 150), (200, 200), (201, 200), (5_000, 200)] {
         let mut world = World::with_root(json!({"max_cost_usd": 1}));
         let root = world.claim("root");

@@ -174,7 +174,7 @@ fn c_values_that_a_caller_lends_count_in_the_store() {
 /// The worker declares only the inputs that were given to the agent, so a misspelt key is still
 /// found.
 #[test]
-fn g10_what_a_caller_was_given_need_not_be_declared() {
+fn g10_keys_of_the_caller_need_not_be_declared() {
     let was_given = |key: &ContextKey| ["topic", "list", "late", "s.x"].contains(&key.as_str());
     let each = json!({"id": "each", "agent_id": "writer", "task_description": "e",
         "for_each": {"in": "list", "max_parallel": 1}});

@@ -29,7 +29,7 @@ fn parent_of_two() -> World {
 /// One commit of two messages holds the end of the last child and the requeue of its parent. With
 /// only the first message, the child has ended and its parent would wait for ever.
 #[test]
-fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
+fn t9_a_log_that_ends_inside_a_commit_leaves_no_context_waiting_for_ever() {
     let world = parent_of_two();
     let commits = commits(&world);
     let (last, earlier) = commits.split_last().unwrap();
@@ -142,7 +142,7 @@ fn live(log: &[LoggedEvents]) -> Trace {
 /// the same versions. The clocks of coordinators differ: the second commit of the later branch has
 /// an earlier time.
 #[test]
-fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever_order() {
+fn t9_of_two_commits_with_one_version_the_later_is_valid_in_any_order_of_reading() {
     let first = parent_of_two();
     let id = first.trace.id();
     let lost = commits(&first).split_off(4);

@@ -82,7 +82,7 @@ fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
 }
 
 #[test]
-fn b5_a_cost_that_was_lost_is_told_with_its_model() {
+fn b5_a_lost_cost_is_reported_with_its_model() {
     let (mut world, missed) = rebuilt(
         |lost, lease| drop(lost.settle_with(lease, "1-1", cents(5), "large").unwrap()),
         |stands, lease| drop(stands.pay(lease, "1-5", cents(1)).unwrap()),
@@ -172,7 +172,7 @@ fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
 
 /// A cost that a program pays itself has an id that is the same in every attempt.
 #[test]
-fn b9_a_cost_that_every_attempt_tells_of_is_booked_once() {
+fn b9_a_cost_that_every_attempt_reports_is_booked_once() {
     let paid = |world: &mut World, lease: &Lease| {
         world.spawn(lease, json!({"goal": "a", "child_id": "a"})).unwrap();
         let lease = world.claim("a");
@@ -218,7 +218,7 @@ fn b5_each_branch_of_a_log_has_its_own_attempts() {
 /// Messages of the log have expired or never came. Commits before a gap may belong to the valid
 /// branch, so nothing is booked twice.
 #[test]
-fn b5_what_may_count_is_not_lost() {
+fn b5_a_cost_that_may_be_booked_is_not_lost() {
     let (mut world, lease) = begun();
     world.settle(&lease, "1-1", cents(5)).unwrap();
     world.pay(&lease, "1-2", cents(3)).unwrap();

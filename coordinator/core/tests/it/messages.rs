@@ -189,7 +189,7 @@ proptest! {
 
 /// The message does not grow with children that ended long ago.
 #[test]
-fn l_the_work_of_a_parent_is_bounded_whatever_its_children_returned() {
+fn l_the_work_of_a_parent_is_bounded_for_any_results_of_its_children() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     for n in 0..40 {
@@ -242,7 +242,7 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
 /// A value with the greatest depth of a message is written into events, copies, stored fields and
 /// work. Each adds levels around the value, and all of them must be readable.
 #[test]
-fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it() {
+fn l_a_value_of_the_maximum_depth_is_read_back_from_every_message_with_it() {
     use domain::depth::{MAX_ADDED, MAX_MESSAGE_DEPTH, too_deep};
     let nested = |levels: usize| {
         let text = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
@@ -290,7 +290,7 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
 }
 
 #[test]
-fn l_what_an_agent_gets_of_its_graph_can_be_read_however_large_the_winner_is() {
+fn l_the_report_of_a_graph_can_be_read_with_a_large_winner() {
     let step = |name: &str| json!({"id": name, "agent_id": "writer", "task_description": "do it"});
     let inner: Vec<Value> = (0..40).map(|n| step(&format!("s{n}"))).collect();
     let group = json!({"id": "group", "mode": "parallel", "steps": inner});

@@ -199,7 +199,7 @@ fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_says_which() {
 }
 
 #[test]
-fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
+fn g18_a_second_delivery_is_the_same_run_even_if_its_names_have_changed() {
     let mut shelf = shelf();
     let mut world = with_names(&shelf, &user("facts"));
     let before = world.trace.clone();
@@ -229,7 +229,7 @@ fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
 }
 
 #[test]
-fn g18_what_a_name_means_later_changes_no_run_and_no_rerun() {
+fn g18_a_later_meaning_of_a_name_changes_no_run_and_no_rerun() {
     let mut shelf = shelf();
     let mut world = with_names(&shelf, &user("facts"));
     shelf.put("facts", facts("three"));
@@ -415,7 +415,7 @@ fn g18_a_circle_is_named_with_the_place_where_it_begins() {
 }
 
 #[test]
-fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
+fn g18_all_problems_with_names_are_reported_at_once() {
     let mut shelf = shelf();
     let long = "x".repeat(50_000);
     let long = |number: usize| step(&format!("s{number}"), json!({"task_description": long}));

@@ -33,7 +33,7 @@ fn b20_an_outcome_waits_for_the_holds_of_its_context() {
 }
 
 #[test]
-fn b20_holds_that_nobody_ends_are_forfeited_and_the_outcome_shows_it() {
+fn b20_holds_that_stay_open_are_forfeited_and_the_outcome_shows_it() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "1-1", cents(5)).unwrap();

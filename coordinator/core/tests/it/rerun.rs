@@ -44,7 +44,7 @@ fn taken(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn g15_what_succeeded_is_taken_and_what_failed_runs() {
+fn g15_succeeded_steps_are_taken_and_failed_ones_run() {
     let earlier = broken_chain();
     let mut world = rerun(&earlier, json!({}));
     assert_eq!((taken(&world), queued(&world)), (vec!["a".into(), "b".into()], vec!["c".to_owned()]));
@@ -329,7 +329,7 @@ fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
 }
 
 #[test]
-fn g15_what_was_deleted_in_part_runs_again() {
+fn g15_a_step_with_deleted_values_runs_again() {
     let mut earlier = broken_chain();
     earlier.delete(Some("b"), true).unwrap();
     let world = rerun(&earlier, json!({}));
@@ -352,7 +352,7 @@ fn g15_taking_costs_nothing_and_needs_no_budget() {
 }
 
 #[test]
-fn g15_what_can_not_be_run_again_is_refused_with_everything_wrong() {
+fn g15_a_run_that_can_not_be_rerun_is_refused_with_all_problems() {
     let refused = |world: &World, asked: Value| match world.rerun(asked) {
         Err(refusal) => refusal.to_string(),
         Ok(_) => panic!("the rerun was admitted"),
@@ -710,7 +710,7 @@ fn g15_a_loop_whose_until_reads_another_input_runs_again() {
 }
 
 #[test]
-fn g15_what_costs_nothing_is_taken_when_nothing_is_left() {
+fn g15_taken_results_cost_nothing_and_need_no_remaining_budget() {
     let graph = json!({"mode": "parallel", "on_partial_success": "best_effort", "on_exhausted": "pause",
         "max_cost_usd": 0.10, "steps": [
             step("a", json!({"output_to": "x"})), step("b", json!({"input_from": ["x"]})) ]});
@@ -733,7 +733,7 @@ fn g8_a_cancel_that_came_before_holds_for_what_is_taken_too() {
 }
 
 #[test]
-fn g15_what_came_after_a_step_that_an_amend_removes_runs_again() {
+fn g15_steps_after_one_that_an_amend_removes_run_again() {
     let graph = |names: &[&str]| {
         let steps: Vec<Value> = names.iter().map(|name| step(name, json!({}))).collect();
         json!({"mode": "sequential", "on_partial_success": "best_effort", "steps": steps})

@@ -153,7 +153,7 @@ fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
 
 /// proves: an error never repeats a refused name, since it may be the secret's value.
 #[test]
-fn s8_bad_names_are_told_of_all_their_mistakes_and_not_repeated() {
+fn s8_all_mistakes_of_bad_names_are_reported_without_the_names() {
     let many: Vec<String> = (0..17).map(|n| format!("KEY_{n}")).collect();
     for (secrets, says) in [
         (json!(["sk-live-1234"]), &["secrets[0]: ", "'s'", "never its value"][..]),

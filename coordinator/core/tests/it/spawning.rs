@@ -531,7 +531,7 @@ fn w3_a_spawn_asked_again_keeps_its_first_snapshot() {
 }
 
 #[test]
-fn w6_a_guarded_delete_lists_who_refers_to_it() {
+fn w6_a_guarded_delete_lists_its_referrers() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();

@@ -17,7 +17,7 @@ fn spenders(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn what_a_run_spent_is_told_by_agent_and_model() {
+fn the_spending_of_a_run_is_listed_by_agent_and_model() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "call-1", cents(5)).unwrap();
@@ -50,7 +50,7 @@ fn an_estimate_is_of_no_model_until_its_cost_is_known() {
 }
 
 #[test]
-fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
+fn a_charge_on_a_graph_has_no_agent_and_others_are_last() {
     let steps: Vec<_> = (0..13)
         .map(|number| json!({"id": format!("s{number}"), "agent_id": format!("agent-{number}"), "task_description": "t"}))
         .collect();
@@ -72,7 +72,7 @@ fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
 }
 
 #[test]
-fn a_call_that_the_next_attempt_tells_of_is_told_with_its_model() {
+fn a_call_that_the_next_attempt_reports_is_listed_with_its_model() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "call-1", cents(5)).unwrap();

@@ -61,7 +61,7 @@ fn g13_the_same_id_and_text_is_one_message_and_another_text_a_conflict() {
 }
 
 #[test]
-fn g13_who_waits_goes_on_waiting_and_sees_the_message_when_it_goes_on() {
+fn g13_a_waiting_context_sees_the_message_only_when_it_continues() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.ask_human(&lease, "which?").unwrap();
@@ -74,7 +74,7 @@ fn g13_who_waits_goes_on_waiting_and_sees_the_message_when_it_goes_on() {
 }
 
 #[test]
-fn g13_what_came_too_late_is_counted_in_the_outcome() {
+fn g13_late_messages_are_counted_in_the_outcome() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.tell("root", "seen").unwrap();
@@ -259,7 +259,7 @@ fn b21_the_models_of_a_ladder_must_be_allowed_and_exist() {
 }
 
 #[test]
-fn b21_what_is_left_counts_the_contexts_above() {
+fn b21_the_remaining_budget_includes_that_of_the_ancestors() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     let ladder = json!([{"at": 0.1, "tell": true}]);

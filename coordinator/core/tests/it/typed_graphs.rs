@@ -221,7 +221,7 @@ fn g15_other_inputs_of_a_rerun_are_checked_too() {
 }
 
 #[test]
-fn g10_what_an_agent_lends_its_graph_is_not_missing() {
+fn g10_keys_that_an_agent_lends_its_graph_are_not_missing() {
     let graph = typed(json!({"inputs": {"sizes": [1]}})).to_string();
     let read = |given: bool| {
         graph::read_within(graph.as_bytes(), Format::Json, |key| given && key.as_str() == "topic")

@@ -10,7 +10,7 @@ use crate::agents::{call, say};
 /// proves: a denied call is not made, the model gets the check's name and reason, and every
 /// decision is in the journal.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
+async fn b16_a_denied_tool_call_is_not_made_and_the_model_gets_the_reason() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0 => call("fs_write", json!({"path": "outputs/a", "content": "rm -rf /"})),
         1 => call("fs_list", json!({"path": "outputs"})),
@@ -44,7 +44,7 @@ async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
 
 /// proves: redacted text is missing from model, tool, journal, events and live output.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_what_a_redaction_removed_is_nowhere() {
+async fn b16_redacted_text_is_stored_nowhere() {
     // The tool receives the redacted text of the first secret. The second secret is in the model's
     // own answer.
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn i4_what_is_no_message_stays_plain_output() {
+    fn i4_lines_that_are_not_messages_stay_plain_output() {
         for line in
             ["", "text", "{", "{ not json", r#"{"answer": 42}"#, r#"{"type": "invoice", "total": 7}"#, "[1]"]
         {

@@ -23,7 +23,7 @@ fn research(more: Value) -> World {
 }
 
 #[test]
-fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synthesises() {
+fn g6_aggregate_merges_duplicates_with_their_authors_and_the_graphs_agent_synthesises() {
     let mut world = research(json!({}));
     world.run("researcher-1", "ants dig");
     world.run("researcher-2", "ants fly");

@@ -146,7 +146,7 @@ fn g13_steps_that_move_before_they_begin_still_read_and_ask() {
 }
 
 #[test]
-fn g13_what_has_begun_ended_or_been_skipped_can_not_change() {
+fn g13_steps_that_began_ended_or_were_skipped_can_not_change() {
     let mut world = World::with_graph(json!({"steps": [
         step("done", json!({})),
         step("never", json!({"when": "false"})),
@@ -343,7 +343,7 @@ fn g13_an_amend_counts_its_steps_for_max_contexts() {
 }
 
 #[test]
-fn g13_what_an_amend_writes_is_bounded_by_the_definition() {
+fn g13_the_size_of_an_amend_is_bounded_by_the_definition() {
     let items: Vec<u32> = (0..500).collect();
     let mut world = World::new();
     let graph = json!({"child_id": "graph", "mode": "parallel", "inputs": {"list": items}, "steps": [
@@ -411,7 +411,7 @@ fn g13_the_items_of_a_group_all_run_the_steps_that_the_first_ran() {
 // The shard also calls `Trace::amended` for its reply after a refused amend, so it must not panic
 // here.
 #[test]
-fn g13_an_amend_of_a_run_that_nobody_knows_is_refused_and_ends_no_coordinator() {
+fn g13_an_amend_of_an_unknown_run_is_refused_and_ends_no_coordinator() {
     use trace::Amend;
     let world = World::new();
     let graph: domain::graph::TaskGraph = domain::decode::value(&three()).unwrap();

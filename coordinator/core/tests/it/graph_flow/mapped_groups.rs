@@ -51,7 +51,7 @@ fn g1_a_group_runs_once_for_each_element_with_keys_of_its_own() {
 }
 
 #[test]
-fn g1_what_an_item_wrote_is_deleted_when_it_ends_and_its_result_stays() {
+fn g1_values_of_an_item_are_deleted_at_its_end_and_its_result_remains() {
     let mut world = World::with_graph(graph(json!({})));
     let keys = |world: &World| world.trace.values().keys().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(keys(&world), ["map-1.index", "map-1.item", "map-2.index", "map-2.item", "tone", "topics"]);

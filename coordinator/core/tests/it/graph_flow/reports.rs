@@ -283,7 +283,7 @@ fn g5_steps_in_groups_that_are_left_out_are_counted() {
 }
 
 #[test]
-fn g4_what_a_stopped_step_wrote_is_no_output_of_its_run() {
+fn g4_values_of_a_stopped_step_are_not_outputs_of_its_run() {
     for (graph, ends) in [(json!({"race": true}), "completed"), (json!({"mode": "parallel"}), "failed")] {
         let mut graph = graph;
         graph["steps"] =

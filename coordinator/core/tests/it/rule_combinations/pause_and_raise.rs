@@ -164,7 +164,7 @@ fn b8_a_raise_between_the_denial_and_its_report_is_not_missed() {
 
 /// The same race, with a returned grant or a corrected estimate instead of the raise.
 #[test]
-fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
+fn b8_money_that_returns_between_a_denial_and_its_report_is_not_missed() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
     let root = world.claim("root");
     let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.08, "funding": "granted"});
@@ -182,7 +182,7 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
 /// The money of a grant was never available to others. Spending it frees nothing, so a context that
 /// is out of budget is not queued again while others spend their grants.
 #[test]
-fn b8_what_a_grant_spends_leaves_no_more_to_others() {
+fn b8_the_spending_of_a_grant_leaves_no_more_to_others() {
     for (on_exhausted, ends) in [("pause", "paused"), ("abort", "aborted")] {
         let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": on_exhausted}));
         let root = world.claim("root");

@@ -307,7 +307,7 @@ fn g16_a_tick_that_may_cost_more_than_is_left_is_skipped() {
 /// proves: a run is booked on its day, even if a later day had begun when its tick was decided:
 /// because of another time zone, or of a manual run.
 #[test]
-fn g16_a_run_counts_on_a_day_whatever_day_had_begun() {
+fn g16_a_run_is_booked_on_one_day_of_the_schedule() {
     let bounds = |zone| {
         json!({"cron": "0 * * * *", "budget_per_day_usd": 1, "overlap": "allow", "time_zone": zone,
             "catch_up": 10, "catch_up_within_ms": 86_400_000})
@@ -429,7 +429,7 @@ fn g16_a_schedule_ends_at_its_time_or_after_its_runs() {
 /// proves: a refused run is reported and not booked; a run that could not be submitted in time is
 /// booked at its ceiling, because it may have been accepted.
 #[test]
-fn g16_what_was_refused_or_given_up() {
+fn g16_refused_and_abandoned_ticks() {
     let definition = json!({"budget_per_day_usd": 0.8, "overlap": "allow"});
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", definition);
     let decided = |clockwork: &mut Clockwork, time: &str| {
@@ -463,7 +463,7 @@ fn g16_what_was_refused_or_given_up() {
 
 /// proves: a refused run does not use up `max_runs`; another tick takes its place.
 #[test]
-fn g16_a_refused_run_is_none_of_the_runs_that_there_may_be() {
+fn g16_a_refused_run_is_not_counted_as_a_live_run() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"max_runs": 1, "overlap": "allow"}));
     for (time, came, runs) in [
         ("2026-11-16T10:01Z", SubmitOutcome::Refused("there is no agent".into()), 0),

@@ -196,7 +196,7 @@ fn g14_a_step_that_reads_result_has_no_undo() {
 }
 
 #[test]
-fn g14_what_succeeded_in_a_step_that_lost_a_race_is_not_undone_and_the_report_says_so() {
+fn g14_a_success_within_the_loser_of_a_race_is_not_undone_and_the_report_says_so() {
     let mut world = World::with_graph(json!({"mode": "sequential", "inputs": {"list": [1, 2]}, "steps": [
         {"id": "race", "race": true, "mode": "parallel", "steps": [
             undoable("each", json!({"for_each": "list"})), undoable("fast", json!({})),

@@ -139,7 +139,7 @@ fn g14_a_group_with_a_fallback_is_undone_before_it() {
 }
 
 #[test]
-fn g14_who_loses_a_race_has_nothing_to_undo_but_a_group_that_loses_undoes_its_own() {
+fn g14_the_loser_of_a_race_has_nothing_to_undo_but_a_losing_group_undoes_its_steps() {
     let mut world = World::with_graph(json!({"steps": [
         {"id": "race", "race": true, "mode": "parallel", "steps": [
             undoable("fast", json!({})), undoable("slow", json!({})),

@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn g14_the_reserve_is_held_from_the_start_of_a_step_and_nobody_else_can_spend_it() {
+fn g14_the_reserve_is_held_from_the_start_of_a_step_and_only_the_undo_can_spend_it() {
     let mut world = World::with_graph(trip());
     assert_eq!(held_cents(&world, "graph"), 10);
     world.run("flight", "12A");
@@ -213,7 +213,7 @@ fn g14_the_worst_case_counts_reserves() {
 }
 
 #[test]
-fn g14_what_a_commit_writes_does_not_grow_with_the_undos() {
+fn g14_the_size_of_a_commit_does_not_grow_with_the_undos() {
     let list: Vec<u32> = (0..1200).collect();
     let mut world = World::new();
     world.settings.limits.max_children = 5_000;

@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn g14_what_succeeded_is_undone_in_reverse_and_the_graph_ends_as_it_would_have() {
+fn g14_succeeded_steps_are_undone_in_reverse_and_the_graph_keeps_its_end() {
     let mut world = broken_trip();
     assert_eq!((world.status("graph").as_str(), queued(&world)), ("working", vec!["hotel-undo".to_owned()]));
     assert_eq!(undo_status(&world, "flight"), Some(UndoStatus::Pending));
@@ -152,7 +152,7 @@ fn g14_a_cancel_without_undo_ends_at_once_also_while_it_undoes() {
 }
 
 #[test]
-fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
+fn g14_each_undo_runs_at_most_once_for_repeated_messages() {
     let mut world = broken_trip();
     let orders = world.orders.clone();
     // Every earlier order is delivered again: none starts another undo.

@@ -118,7 +118,7 @@ fn g14_a_kept_value_goes_when_the_graph_has_ended_well_or_its_undos_have_begun()
 }
 
 #[test]
-fn g14_what_is_kept_of_many_rounds_is_bounded() {
+fn g14_the_stored_size_of_many_rounds_is_bounded() {
     let mut world = World::new();
     world.settings.limits.max_context_store_bytes = 5_000;
     world

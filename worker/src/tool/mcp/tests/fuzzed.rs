@@ -167,7 +167,7 @@ fn check(seed: u64, output: &Output) {
 /// proves: for any messages of a tool server, a call ends in time, with an answer or a plain error,
 /// and without a panic.
 #[tokio::test(start_paused = true)]
-async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
+async fn s5_a_call_ends_for_any_answer_of_a_tool_server() {
     count_panics();
     let (mut answered, mut tried, mut kinds) = (0, 0, HashMap::new());
     for seed in seeds(SEEDS) {
@@ -191,7 +191,7 @@ async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
 
 /// proves: the same over HTTP, for any answers, heads and streams of events.
 #[tokio::test(flavor = "multi_thread")]
-async fn s5_whatever_a_server_of_tools_says_over_http_a_call_ends() {
+async fn s5_a_call_ends_for_any_answer_of_a_tool_server_over_http() {
     let all: Vec<u64> = seeds(SEEDS_OVER_HTTP).take(1000).collect();
     let tried = all.into_iter().map(|seed| async move {
         let state = Mutex::new((Dice::new(seed), FuzzedTools::new(seed)));
