@@ -171,7 +171,7 @@ impl Sandbox {
                 }
             };
             let helper = self.helper.display();
-            return Err(NotStarted::Broken(format!("`{helper} sandbox` wrote {written:?}")));
+            return Err(NotStarted::Broken(format!("unexpected output of `{helper} sandbox`: {written:?}")));
         }
     }
 

@@ -415,13 +415,13 @@ impl Session<'_> {
             Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
             // The key was reported before, and only the first report is booked.
             Hold::Refused(_) if is_known => {
-                return Ok("this key was reported before, and the first report counts");
+                return Ok("this key was reported before, and only the first report is booked");
             }
             Hold::News(_) => wire::Refusal::unexpected("hold").message,
             Hold::Refused(refusal) => refusal.message,
         };
-        tracing::warn!(%amount, "a cost of the program is more than what is left; the rest is disputed");
-        Err(format!("{why}; what does not fit is a disputed charge"))
+        tracing::warn!(%amount, "a cost of the program exceeds the remaining budget; the rest is disputed");
+        Err(format!("{why}; the rest is a disputed charge"))
     }
 
     /// The whole output of a tool. A large output is read from the object store, never from its

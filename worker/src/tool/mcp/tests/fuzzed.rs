@@ -259,7 +259,7 @@ fn over_http(request: &str, dice: &mut Dice, tools: &mut FuzzedTools) -> Attack 
 /// server that reads the answers may continue to ask.
 #[tokio::test(start_paused = true)]
 async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
-    for (reads, says) in [(false, "it asks questions and does not read the answers"), (true, "")] {
+    for (reads, says) in [(false, "it sends requests and does not read the answers"), (true, "")] {
         let (ours, theirs) = tokio::io::duplex(4 << 10);
         let heard = Arc::new(Mutex::new(0));
         let speaking = tokio::spawn(ask_on(theirs, reads, heard.clone()));
