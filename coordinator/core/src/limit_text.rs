@@ -294,7 +294,10 @@ pub(super) fn out_of_money(trace: &Trace, context: &ContextNode, dimension: Dime
     match context.terms.on_exhausted {
         OnExhausted::Pause => format!("{what}; {}", raise_now(trace, context, dimension)),
         OnExhausted::Abort => {
-            format!("{what}; {}, or `on_exhausted: pause`, and raise it while it waits", limit.hint())
+            format!(
+                "{what}; {}, or set `on_exhausted: pause` and raise it while the context waits",
+                limit.hint()
+            )
         }
     }
 }
@@ -305,7 +308,7 @@ fn raise_now(trace: &Trace, context: &ContextNode, dimension: Dimension) -> Stri
         Dimension::Cost => "--max-cost-usd USD",
         Dimension::Tokens => "--max-tokens N",
     };
-    format!("go on with `trellis budget raise {}/{} {option}`", trace.id(), context.id)
+    format!("continue with `trellis budget raise {}/{} {option}`", trace.id(), context.id)
 }
 
 /// The context, `at` or an ancestor, with the least left, and the dimension: cost or tokens,

@@ -62,7 +62,7 @@ impl Why {
     /// The reason in words, for people.
     pub fn describe(self) -> &'static str {
         match self {
-            Why::Estimated => "nobody knows how this call ended; booked at its hold",
+            Why::Estimated => "the end of this call is unknown; booked at its hold",
             Why::Corrected => "booked at another amount than the journal has",
             Why::NotJournaled => "a call whose answer came too late for the journal",
             Why::NotBookedYet => "in the journal, and not booked yet",

@@ -54,7 +54,7 @@ impl Audit {
         };
         if log.first() > 1 {
             audit.notes.push(format!(
-                "the log begins with a copy of the whole state, before event {}: what was spent before is taken from it",
+                "the log begins with a copy of the whole state, before event {}: earlier spending is read from that copy",
                 log.first()
             ));
         }
@@ -120,7 +120,7 @@ impl Audit {
         } else if store.spent != spent {
             format!("the store's root has spent {}, and by the log it has spent {spent}", store.spent)
         } else if store.digest != trace.digest() {
-            "the store has another state than the log gives".into()
+            "the state in the store differs from the state that the log gives".into()
         } else {
             return;
         };
@@ -219,7 +219,7 @@ fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
     if call.booked == journaled {
         Agreement::Same
     } else if call.is_open && !is_final {
-        Agreement::Explained(format!("its cost of {journaled} is on the way"))
+        Agreement::Explained(format!("its cost of {journaled} has not arrived yet"))
     } else if call.booked.checked_add(call.disputed) == Some(journaled) {
         Agreement::Explained(format!("{} of {journaled} is disputed", call.disputed))
     } else if call.is_corrected || call.is_estimated {

@@ -374,7 +374,7 @@ fn g18_s8_a_kept_graph_has_no_secret_that_its_user_does_not_have() {
 #[test]
 fn g18_the_graph_of_an_agent_uses_no_names() {
     for (graph, said) in [
-        (user("facts"), "is kept by a cluster"),
+        (user("facts"), "is stored in a cluster"),
         (definition(&with_names(&shelf(), &user("facts"))), "can't use graphs by name"),
     ] {
         let text = with(graph, json!({"inputs": {"subject": "x"}})).to_string();

@@ -264,7 +264,7 @@ impl<'a> Linker<'a, '_> {
         let with: Vec<_> = with.filter(|(key, _)| !own(key)).map(|(key, path)| (key.clone(), path)).collect();
         let named: Vec<_> = each.into_iter().chain(named).chain(with).collect();
         if let Some((key, path)) = twice {
-            let hint = "it gets its own without asking; have an earlier step of the group write what it needs of the other";
+            let hint = "it has its own value already; have an earlier step of the group write the other one to another key";
             let message = format!("`{key}` is both its own and that of the group around it");
             self.problems.add(path, message, Some(hint.into()));
         }

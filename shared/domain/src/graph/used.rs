@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
                 self.problems.add(join(path, "use"), NOT_READ_HERE.0, Some(NOT_READ_HERE.1.into()));
             }
             (Some((uses, Reference::Kept(..))), None) => {
-                let message = format!("`{uses}` is kept by a cluster, and none is asked here");
+                let message = format!("`{uses}` is stored in a cluster, and no cluster is connected here");
                 let hint = "name the file of the graph, as `./facts.yaml`, give the graph itself, as `graph`, or submit \
                             it to a cluster";
                 self.problems.add(join(path, "use"), message, Some(hint.into()));
