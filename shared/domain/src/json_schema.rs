@@ -387,7 +387,9 @@ mod tests {
             refused(json!({"$ref": "#/enum/0", "enum": [{"type": "string"}]})),
             "`#/enum/0` is not a schema within the schema"
         );
-        assert!(refused(json!({"$ref": "other.json"})).contains("not a reference to a place within the schema"));
+        assert!(
+            refused(json!({"$ref": "other.json"})).contains("not a reference to a place within the schema")
+        );
         assert!(refused(json!({"$defs": {"a": {"$id": "b", "type": "string"}}})).contains("`$id`"));
         assert!(refused(json!({"$ref": "#"})).contains("refers to itself"));
         assert!(refused(json!({"allOf": [{"not": {"$ref": "#"}}]})).contains("refers to itself"));

@@ -294,7 +294,7 @@ fn b8_too_little_for_the_next_call_names_who_has_too_little() {
     let world = short(json!({}));
     assert_eq!(why(&world, "c"), format!("{said}raise `max_cost_usd` in the spawn of `c`"));
     let world = short(json!({"on_exhausted": "pause"}));
-    let command = format!("continue with `trellis budget raise {}/c --max-cost-usd USD`", world.trace.id());
+    let command = format!("go on with `trellis budget raise {}/c --max-cost-usd USD`", world.trace.id());
     assert_eq!(world.trace.snapshot(world.node("c")).waits, Some(format!("{said}{command}")));
 }
 
