@@ -257,7 +257,7 @@ pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Optio
     let schema = spec.output_schema.as_ref()?;
     let result = match payload {
         Payload::Inline(value) => schema.check(value).err(),
-        Payload::Reference(_) => Some("a result by reference can't be checked; keep it inline".into()),
+        Payload::Reference(_) => Some("a result by reference can't be checked; return it inline".into()),
     };
     result.or_else(|| {
         let key = spec.output_to.as_ref()?;

@@ -165,8 +165,10 @@ impl Places {
         if let Some((version, made)) = id.as_deref().and_then(named)
             && (version != logged.version || made != commit.made.millis())
         {
-            let what =
-                format!("the message says it is event {}, and its id is of event {version}", logged.version);
+            let what = format!(
+                "the message has event {} in its content, but event {version} in its id",
+                logged.version
+            );
             self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
         }
         let place = (commit, logged.version);
@@ -182,8 +184,7 @@ impl Places {
                 self.notes.push(format!("message {sequence} is message {first} without its content"));
             }
             Some((first, _)) => {
-                let what =
-                    format!("event {} is in the log twice: message {first} has it too", logged.version);
+                let what = format!("event {} is in the log twice: also in message {first}", logged.version);
                 self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
             }
         }

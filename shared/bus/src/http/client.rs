@@ -99,7 +99,7 @@ impl Http {
     /// A one-time code that signs the owner of this client's token in to the gateway's page, and
     /// the host name to open the page under. Without a code the page needs no sign-in.
     pub async fn sign_in_code(&self) -> Result<(Option<String>, Option<String>), Error> {
-        let doing = "making a code for the page";
+        let doing = "creating a sign-in code for the page";
         let mut request = self.client.post(format!("{}/v1/sign-in-codes", self.url));
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());

@@ -163,7 +163,8 @@ impl<'a> Linker<'a, '_> {
                 let message = format!("`{key}` is given to every item of `{}`", self.step(owner).id);
                 self.problems.add(&path, message, rename());
             } else if is_too_long(&key) {
-                let message = format!("the key `{key}` is too long: it is stored behind the id of an item");
+                let message =
+                    format!("the key `{key}` is too long: it is stored with the id of an item as its prefix");
                 self.problems.add(&path, message, None);
             }
             self.groups[inner as usize].own_keys.get_or_insert_default().insert(key);

@@ -87,7 +87,9 @@ impl<'a> Reader<'a> {
         given.extend(def.with.keys().cloned());
         for key in &given {
             if is_too_long(key) {
-                let message = format!("the key `{key}` is too long: it is stored behind the id of the step");
+                let message = format!(
+                    "the key `{key}` is too long: it is stored with the id of the step as its prefix"
+                );
                 self.problems.add(join(&at, &format!("inputs.{key}")), message, None);
             }
         }
