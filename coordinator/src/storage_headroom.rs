@@ -80,7 +80,7 @@ impl Room {
         let full =
             fills.iter().find(|fill| fill.storage.is_kept_for_runs() && fill.percent() >= MARK_PERCENT)?;
         let message = format!(
-            "{} is {} % full, and from {MARK_PERCENT} % on new runs are refused, so that existing runs can continue; {}",
+            "{} is {} % full, and from {MARK_PERCENT} % on, new runs are refused, so that existing runs can continue; {}",
             full.storage.name(),
             full.percent(),
             advice(full.storage)
