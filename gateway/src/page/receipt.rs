@@ -31,7 +31,7 @@ const DETAIL: usize = 300;
 async fn made(call: &Call, trace_id: TraceId) -> ApiResult<(Receipt, bool)> {
     let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
-    let message = || format!("the log of {trace_id} has no context to make a receipt of");
+    let message = || format!("the event log of {trace_id} has no context, so there is no receipt");
     made.await?.ok_or_else(|| ProblemDetails::not_found("expired", message()))
 }
 
