@@ -62,7 +62,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
 
 /// True for parts that the facts or the prompt already show.
 fn is_told_above(name: &str) -> bool {
-    ["model", "tool", "cost", "usage", "tools it was offered"].contains(&name) || name.starts_with("prompt, ")
+    ["model", "tool", "cost", "usage", "offered tools"].contains(&name) || name.starts_with("prompt, ")
 }
 
 /// The arguments of a tool call, from the model answer that made the call.
