@@ -59,7 +59,7 @@ async fn carried(bus: &Bus, known: &TokenHolder, streams: &Arc<Streams>, body: &
         return Err(ProblemDetails::no_more());
     }
     let call: Call = serde_json::from_slice(body)
-        .map_err(|error| ProblemDetails::wrong("body", format!("not a call: {error}"), None))?;
+        .map_err(|error| ProblemDetails::wrong("body", format!("invalid call: {error}"), None))?;
     if let Err(denied) = role::may_call(&known.caller.kinds, &call) {
         return Ok(failed(denied.into()));
     }

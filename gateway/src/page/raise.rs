@@ -17,7 +17,7 @@ pub(super) fn is_allowed(call: &Call) -> bool {
 pub(super) fn form(trace: TraceId, child: &ChildId, limit: Usd) -> Markup {
     let limit = limit.to_string();
     html! {
-        form class="raise" data-json={ "v1/runs/" (trace) "/raise" } data-body=(json!({"child_id": child})) data-done="Raised: the agents that waited for it continue." {
+        form class="raise" data-json={ "v1/runs/" (trace) "/raise" } data-body=(json!({"child_id": child})) data-done="Raised: the agents that waited for money continue." {
             label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="8" value=(limit.trim_start_matches('$')); }
             label { "Tokens at most " input type="number" name="max_tokens" min="1" step="1" placeholder="unchanged"; }
             button type="submit"

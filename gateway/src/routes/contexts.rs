@@ -66,7 +66,7 @@ pub(crate) async fn named_file(call: &Call) -> ApiResult<OutputFile> {
     let Some(place) = files.iter().position(|file| file.path == path) else {
         let hint = match nearest(&path, files.iter().map(|file| file.path.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => "the path above this one lists all files".into(),
+            None => "`…/outputs` of this context lists all files".into(),
         };
         let message = format!("`{child}` left no such file\n\nhint: {hint}");
         return Err(ProblemDetails::not_found("no_file", message));

@@ -164,7 +164,7 @@ pub(crate) fn wanted(call: &Call) -> ApiResult<RunsQuery> {
             Some((key, value)) => {
                 let before = labels.insert(key.to_string(), json!(value));
                 if before.is_some_and(|before| before != json!(value)) {
-                    problems.add("label", format!("no run has two values of `{key}`"), None);
+                    problems.add("label", format!("a run has only one value of `{key}`"), None);
                 }
             }
         }

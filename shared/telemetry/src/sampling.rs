@@ -122,6 +122,6 @@ mod tests {
         }
         assert!(!sampler(Some("parentbased_traceidratio"), Some("0")).exports(trace, None));
         assert!(sampler(Some("parentbased_traceidratio"), Some("0")).exports(trace, caller(true)));
-        assert!(sampler(Some("traceidratio"), Some("many")).exports(trace, None), "and it is told");
+        assert!(sampler(Some("traceidratio"), Some("many")).exports(trace, None), "and it is logged");
     }
 }
