@@ -57,7 +57,7 @@ metrics! {
     QUEUE_OLDEST = Gauge "trellis.queue.oldest" "trellis_queue_oldest_seconds" "s" ["pool"],
         "The age of the oldest undelivered task of a pool; 0 if its queue is empty.";
     QUEUE_WAIT = Histogram "trellis.queue.wait" "trellis_queue_wait_seconds" "s" ["pool"],
-        "The time from the due time of an attempt to its claim.";
+        "The time from when an attempt is due until its claim.";
     REDELIVERIES = Counter "trellis.redeliveries" "trellis_redeliveries_total" "{message}" ["stream"],
         "Messages of a queue that were delivered again.";
     DEAD_LETTERS = Counter "trellis.dead_letters" "trellis_dead_letters_total" "{message}" ["kind"],
