@@ -38,7 +38,7 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_reports_it_once() 
         "a refused agent is not tried again"
     );
     assert_eq!((error.kind, error.retryable), (FailureKind::Refused, false));
-    for told in ["kind: ", "command: ", "network: ", "`programs` of their policy file"] {
+    for told in ["kind: ", "command: ", "network: ", "`programs` of the policy file"] {
         assert!(error.message.contains(told), "{told}: {}", error.message);
     }
     let run = cluster.begin(json!({"goal": "go", "agent_id": "talks"})).await;

@@ -171,7 +171,7 @@ async fn g14_runs_cancel_reports_a_running_undo_and_no_rerun_begins_before_its_e
     let said = trellis(&cluster, &["runs", "cancel", &run.to_string()]);
     assert!(said.contains(": the run is cancelled, and a group in it still undoes"), "{said}");
     let said = trellis(&cluster, &["runs", "rerun", &run.to_string()]);
-    assert!(said.contains("still undoes") && !said.ends_with("exit Some(0)"), "{said}");
+    assert!(said.contains("is still undoing") && !said.ends_with("exit Some(0)"), "{said}");
     cancelling.open();
     let (outcome, trace) = agents::finished(&cluster, run).await;
     assert_eq!(outcome["status"], "cancelled", "{outcome:#}");
