@@ -247,7 +247,7 @@ mod tests {
             tell(1, &[(1_001, Why::Unsigned), (7, Why::WrongCode), (8, Why::WrongCode)]),
             [(7, 0), (8, 0)]
         );
-        assert_eq!(tell(2, &[(9, Why::UnknownKey)]), [(9, 0)], "for each reason");
+        assert_eq!(tell(2, &[(9, Why::UnknownKey)]), [(9, 0)], "each reason has its own letter");
         assert_eq!(tell(59, &many), []);
         assert_eq!(tell(60, &[]), [(1_001, 1_000)]);
         assert_eq!(tell(61, &[]), []);

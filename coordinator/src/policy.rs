@@ -237,7 +237,11 @@ mod tests {
             .map(|n| policies.seen(&pool("a"), "1", at(n)))
             .filter(|told| *told != PolicyAnnouncement::Already);
         assert_eq!(told.collect::<Vec<_>>(), [PolicyAnnouncement::Unknown]);
-        assert_eq!(policies.seen(&pool("b"), "1", at(1)), PolicyAnnouncement::Unknown, "of another pool");
+        assert_eq!(
+            policies.seen(&pool("b"), "1", at(1)),
+            PolicyAnnouncement::Unknown,
+            "the policy of another pool is unknown"
+        );
         let hostile = (0..1_000).map(|n| policies.seen(&pool("a"), &format!("{:x}", n + 2), at(20_000)));
         assert_eq!(hostile.filter(|told| *told != PolicyAnnouncement::Already).count(), MAX_OF_POOL - 1);
         assert_eq!(policies.seen(&pool("a"), "1", at(9_999 + REMEMBERED_MS)), PolicyAnnouncement::Already);
@@ -328,7 +332,7 @@ mod tests {
             let both = vec![member("own", &own), member("other", &other)];
             own.compare_keys(&Members { alive: both, silent: Vec::new() });
             let apart = own.apart.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
-            assert!(!own.said().contains(&keys("1")), "no key is told");
+            assert!(!own.said().contains(&keys("1")), "the announcement contains no key");
             assert_eq!(own.all_have_our_keys(), apart.is_empty());
             // A coordinator with a heartbeat in the last hour may have written the stored data.
             let (alive, silent) = (vec![member("own", &own)], vec![member("other", &other)]);
@@ -336,11 +340,14 @@ mod tests {
             assert_eq!(own.all_have_our_keys(), apart.is_empty());
             let unknown = Member { id: "older".parse().unwrap(), says: String::new() };
             own.compare_keys(&Members { alive: vec![unknown], silent: Vec::new() });
-            assert!(!own.all_have_our_keys(), "what it signs with is not known");
+            assert!(!own.all_have_our_keys(), "the signing key is unknown");
             apart == ["other"]
         };
         assert!(apart("1", "") && apart("", "1") && apart("1", "2"));
-        assert!(apart("12", "31") && apart("1", "21"), "it signs with what the other does not know");
+        assert!(
+            apart("12", "31") && apart("1", "21"),
+            "one process signs with a key that the other does not know"
+        );
         assert!(!apart("", "") && !apart("1", "1") && !apart("12", "21") && !apart("12", "1"));
     }
 }

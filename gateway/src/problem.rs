@@ -74,7 +74,7 @@ impl ProblemDetails {
     }
 
     pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).expect("it was made from a status")
+        StatusCode::from_u16(self.status).expect("the number comes from a status")
     }
 
     /// The detail and the hint.

@@ -80,7 +80,7 @@ mod tests {
         let seen = json!({"outputs": {"desk": "b"}, "steps": {"read": {"status": "succeeded", "cost_usd": 0.5}}, "budget": {"limit_usd": 1}});
         let mut saw = Saw::default();
         saw.note(&asked(true, seen.clone()));
-        assert_eq!(saw.words(&graph, 2, &when), None, "it was not skipped");
+        assert_eq!(saw.words(&graph, 2, &when), None, "a step that was not skipped has no reason");
         saw.note(&asked(false, seen));
         assert_eq!(saw.words(&graph, 2, &when).as_deref(), Some("desk = \"b\", read.cost_usd = 0.5"));
         assert_eq!(saw.words(&graph, 1, &when), None);

@@ -39,7 +39,7 @@ mod tests {
         }
         let after = owners(&four[..3]);
         for (was, is) in before.iter().zip(&after) {
-            assert!(was == is || *was == four[3], "{was} lost one to {is} though it stayed");
+            assert!(was == is || *was == four[3], "{was} lost a partition to {is}, although it still runs");
         }
         assert_eq!(owner(Partition::all(1).next().unwrap(), &[]), None);
     }

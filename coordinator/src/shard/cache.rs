@@ -220,7 +220,7 @@ mod tests {
         }
         cache.trim();
         let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
-        assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages under way; then 3 and 1");
+        assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages in flight; then 3 and 1");
     }
 
     #[test]

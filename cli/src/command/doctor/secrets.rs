@@ -77,7 +77,7 @@ mod tests {
         }
         let mut findings = Findings::default();
         files(&[("NATS_NKEY".into(), directory.join("none"))], &mut findings);
-        assert!(!findings.has("secret-files"), "one that is not there is told where it is used");
+        assert!(!findings.has("secret-files"), "a missing file is not a finding here");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

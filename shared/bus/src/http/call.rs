@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(filter.to_string().parse(), Ok(filter.clone()), "{filter}");
             let call = Call::Read { filter };
             let text = serde_json::to_string(&call).expect("plain values");
-            assert_eq!(serde_json::from_str::<Call>(&text).expect("its own text"), call, "{text}");
+            assert_eq!(serde_json::from_str::<Call>(&text).expect("the text of the call"), call, "{text}");
         }
         assert!("agent.*".parse::<Filter>().is_err());
         let partition = domain::subject::Partition::new(3).expect("a small number");

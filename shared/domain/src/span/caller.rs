@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn x4_a_span_is_named_alike_by_everyone_and_differs_from_its_neighbours() {
-        assert_eq!(SpanId::of(trace(), "root"), SpanId(0x1adc_41d5_25fa_cabc), "the same for ever");
+        assert_eq!(SpanId::of(trace(), "root"), SpanId(0x1adc_41d5_25fa_cabc), "the id must never change");
         let other = TraceId::from_u128(trace().as_u128() + 1).unwrap();
         let mut ids: Vec<SpanId> = (0..10_000).map(|n| SpanId::of(trace(), &format!("a-{n}"))).collect();
         ids.extend([SpanId::of(trace(), ""), SpanId::of(other, "a-1"), SpanId::of(trace(), "root")]);
