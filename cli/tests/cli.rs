@@ -890,7 +890,7 @@ fn a_command_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
-fn mistakes_name_what_is_wrong_and_what_helps() {
+fn mistakes_are_reported_with_a_hint() {
     let said = trellis(&["runs", "list", "--namespace", "a b"]);
     assert!(said.contains("\"a b\" is not a valid namespace") && said.ends_with("--- exit 2"), "{said}");
     let said = trellis(&["run", "--agent", "x"]);

@@ -490,7 +490,7 @@ fn g7_watch_repeats_no_question_that_was_answered() {
 
 /// proves: in quiet mode, a run without a result prints the whole reason.
 #[test]
-fn a_quiet_run_that_fails_says_all_of_why() {
+fn a_quiet_run_that_fails_prints_the_whole_reason() {
     let kept = TestDirectory::new();
     let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: fails, kind: builtin, builtin: fail}\n")]);
     let message = format!("\"{}the end of it\"", "a reason of many words ".repeat(20));

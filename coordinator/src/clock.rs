@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn f28_small_differences_are_followed_and_it_never_goes_back_or_stands_still() {
+    async fn f28_small_differences_are_followed_and_the_clock_never_goes_back_or_stops() {
         let clock = steady().await;
         pass(500).await;
         assert_eq!(clock.now(), at(1_500));

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s3_what_carries_no_known_code_is_told_once_a_minute() {
+    fn s3_data_without_a_known_code_is_reported_once_a_minute() {
         let (mut foreign, start) = (Foreign::default(), Instant::now());
         let mut tell = |seconds: u64, refused: &[(u64, Why)]| -> Vec<(u64, u64)> {
             let refused = refused.iter().map(|(number, why)| ForgedMessage {

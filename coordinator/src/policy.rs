@@ -229,7 +229,7 @@ mod tests {
     /// proves: ten thousand workers with one policy make one record; a policy that is used again
     /// after a long pause is considered again.
     #[test]
-    fn s7_a_policy_of_workers_is_told_once_for_each_pool() {
+    fn s7_a_policy_of_workers_is_recorded_once_for_each_pool() {
         let policies = WorkerPolicies::default();
         let pool = |name: &str| PoolName::new(name).unwrap();
         let at = Timestamp::from_millis;
@@ -300,7 +300,7 @@ mod tests {
     /// proves: a pool that claims seldom, always with one policy, has one record; a pool that
     /// changes to another policy and back has three.
     #[test]
-    fn s7_a_policy_that_comes_back_is_told_only_if_another_was_told_since() {
+    fn s7_a_repeated_policy_is_recorded_only_after_another_one() {
         let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
         let mut stored: Vec<AdminRecord> = Vec::new();
         let mut claims = |digest: &str, hour: u64| {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_coordinators_whose_keys_do_not_fit_are_told_of() {
+    fn s3_coordinators_with_different_keys_are_reported() {
         let keys = |digits: &str| {
             digits.chars().map(|digit| digit.to_string().repeat(64)).collect::<Vec<_>>().join("\n")
         };

@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bus_can_not_do_has_a_status_of_its_own() {
+    fn a_failure_of_the_bus_has_its_own_status() {
         let denied = bus::Denied { action: bus::Action::Publish, subject: "x".into() };
         let asked = |error: RequestError| Box::<ProblemDetails>::from(error).into_response();
         assert_eq!(asked(RequestError::NoResponders).headers()["retry-after"], "1");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_from_many_addresses_fills_no_memory() {
+    async fn many_addresses_do_not_fill_the_memory() {
         let rate = Rate::new(1, 1);
         for number in 0..MOST * 2 {
             let _ = rate.take(Who::Token(number.to_string()));

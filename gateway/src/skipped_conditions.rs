@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_condition_names_is_told() {
+    fn only_values_that_a_condition_names_are_shown() {
         let when = Condition::compile("outputs.desk == \"a\" && steps.read.cost_usd > 1.0", "when").unwrap();
         let graph = ChildId::new("g").unwrap();
         let asked = |answer, saw| LoggedEvents {

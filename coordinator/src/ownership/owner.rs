@@ -27,7 +27,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_spread_and_only_those_of_who_left_move() {
+    fn partitions_spread_and_only_those_of_a_lost_coordinator_move() {
         let four = coordinators(4);
         let owners = |of: &[WorkerId]| -> Vec<WorkerId> {
             Partition::all(256).map(|partition| owner(partition, of).unwrap().clone()).collect()

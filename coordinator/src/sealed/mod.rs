@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s3_what_was_sealed_is_read_as_it_was_written() {
+    async fn s3_sealed_data_is_read_as_it_was_written() {
         let (_, sealed, mut seal) = stored(KEY).await;
         let OpenResult::Whole(record, _) = open(&sealed, id(1)).await else {
             panic!("the record is not whole")

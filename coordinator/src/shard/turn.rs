@@ -349,7 +349,7 @@ mod tests {
 
     /// A trace that is always sending must not delay a reply whose messages are not being sent.
     #[tokio::test]
-    async fn what_a_reply_waits_for_is_sent_while_other_messages_are_under_way() {
+    async fn messages_that_a_reply_waits_for_are_sent_while_others_are_in_flight() {
         let handles = handles();
         let (_jobs, receiver) = mpsc::channel(1);
         let mut shard = Shard::new(handles.clone(), receiver);

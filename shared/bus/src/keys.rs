@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_a_refusal_is_counted_and_told_once() {
+    fn s3_a_refusal_is_counted_and_logged_once() {
         let keys = keys(ONE);
         for number in [1, 2, 1] {
             keys.refuse("agent.event", number, Why::Unsigned);

@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_more_than_a_part() {
+    fn no_role_has_more_than_a_part() {
         let too_much =
             [">", "agent.>", "$JS.>", "$JS.API.>", "JS.API.>", "_INBOX.>", "$SYS.>", "$O.>", "$KV.>"];
         for kind in Kind::ALL {
@@ -669,7 +669,7 @@ mod tests {
     /// An account imports only what it needs: an observer's account imports nothing that a worker
     /// sends except its broadcasts.
     #[test]
-    fn what_crosses_between_accounts_is_what_somebody_there_may_send_or_hear() {
+    fn subjects_between_accounts_are_used_by_a_role_there() {
         let namespace: Namespace = "team".parse().expect("a plain name");
         for Import { from, to, subject, renamed, what } in imports(&namespace) {
             assert_ne!(from, to);

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_prompt_is_told_as_it_was_shown_after_compactions_and_restores() {
+    fn w7_a_prompt_is_rebuilt_after_compactions_and_restores() {
         let begins = json!({"prompt": {"messages": [{"role": "system", "text": "You write.", "size_bytes": 10},
             {"role": "user", "text": "Your task", "size_bytes": 900}], "tools": ["fs.read"]}});
         let call = json!({"tool_calls": [{"id": "1", "tool": "fs.read", "arguments": {"path": "a"}}]});

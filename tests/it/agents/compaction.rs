@@ -169,7 +169,7 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w7_without_a_summary_the_oldest_are_dropped_and_the_prompt_says_so() {
+async fn w7_without_a_summary_the_oldest_are_dropped_and_the_prompt_mentions_it() {
     let model = looping(12, long_call).await;
     let cluster = embedded(model.settings(), json!([profile(json!({"compaction": "drop"}))])).await;
     let (outcome, entries) = run(&cluster, json!({})).await;

@@ -83,12 +83,12 @@ async fn x10_the_page_works_behind_a_prefix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_the_page_goes_on_when_its_server_comes_back() {
+async fn x10_the_page_continues_when_its_server_is_back() {
     drive(Place::dev(), &["restart"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_a_page_that_is_looked_at_from_the_start_shows_at_the_end_what_one_shows_that_is_made_then() {
+async fn x10_a_page_that_was_open_from_the_start_equals_at_the_end_a_new_page() {
     drive(Place::dev(), &["grows"]).await;
 }
 

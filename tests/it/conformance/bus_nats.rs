@@ -145,7 +145,7 @@ async fn many_may_set_up_at_once_and_sizes_are_changed() {
 }
 
 #[tokio::test]
-async fn journals_and_what_they_name_are_kept_longer_than_logs() {
+async fn journals_and_their_objects_are_stored_longer_than_logs() {
     let (server, bus) = nats().await;
     let day = Duration::from_secs(24 * 3600);
     let of =

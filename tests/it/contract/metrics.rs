@@ -154,7 +154,7 @@ fn tell_all() -> impl Sized {
 }
 
 #[test]
-fn x7_names_are_those_of_the_list_and_series_are_few_however_many_names_there_are() {
+fn x7_names_are_those_of_the_list_and_the_number_of_series_is_bounded() {
     metrics::switch_on();
     let _told = tell_all();
     let all = parse(&metrics::text());

@@ -130,7 +130,7 @@ async fn x10_the_text_of_agents_stays_text_on_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_the_page_of_a_run_goes_on_as_the_run_does() {
+async fn x10_the_page_of_a_run_follows_the_run() {
     let front = Front::start().await;
     let trace = front.run(json!({"goal": "hello", "child_id": "w"})).await;
     let shown = page(front.get(&format!("/runs/{trace}"))).send().await.unwrap().text().await.unwrap();

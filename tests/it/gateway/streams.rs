@@ -99,7 +99,7 @@ async fn g9_a_stream_resumes_behind_every_event_without_loss_or_repetition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_a_stream_of_a_live_run_goes_on_to_its_outcome_and_words_are_heard_as_they_are_said() {
+async fn g9_a_stream_of_a_live_run_ends_with_its_outcome_and_has_live_output() {
     let mut config = config();
     config.limits.heartbeat = std::time::Duration::from_millis(50);
     let front = Front::with(config, trellis_tests::cluster::Cluster::embedded()).await;

@@ -108,7 +108,7 @@ impl Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s1_each_role_may_what_its_subjects_allow_and_nothing_else() {
+async fn s1_each_role_may_do_what_its_subjects_allow_and_nothing_else() {
     let tokens = Tokens::new();
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
     for (method, path, allowed) in ROUTES {
@@ -278,7 +278,7 @@ async fn s1_the_file_is_read_again_a_broken_one_changes_nothing_and_a_token_that
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_token_has_all_rights_and_without_it_there_are_none() {
+async fn one_token_has_all_rights_and_a_request_without_it_has_none() {
     let secret = token::fresh();
     let front = Front::with(Config { token: Some(secret.clone()), ..config() }, Cluster::embedded()).await;
     problem(front.get("/v1/dead"), 401, "unauthenticated").await;

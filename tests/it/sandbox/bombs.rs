@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{apply, cluster, error, pool, python, result};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_f04_bombs_are_put_out_and_the_failure_says_which() {
+async fn i4_f04_bombs_are_stopped_and_the_failure_names_the_limit() {
     let cluster = cluster(&[&[]]);
     let agent = |id: &str, script: &str| {
         json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script],

@@ -135,18 +135,18 @@ async fn t9_a_full_log_keeps_a_beginning_of_what_lives(ground: Ground) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_full_log_keeps_a_beginning_of_what_lives_in_memory() {
+async fn t9_a_full_log_keeps_the_beginning_of_live_runs_in_memory() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::in_memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_full_log_keeps_a_beginning_of_what_lives_on_servers() {
+async fn t9_a_full_log_keeps_the_beginning_of_live_runs_on_servers() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::on_servers().await).await;
 }
 
 /// proves: a log that is too small for all live runs does not fill itself with copies for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
+async fn t9_a_log_that_is_too_small_for_its_live_runs_comes_to_rest() {
     let ground = Ground::in_memory();
     let mut config = ground::config();
     config.topology.max_log_bytes = LOG_BYTES;

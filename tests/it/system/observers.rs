@@ -42,7 +42,7 @@ async fn x3_one_read_of_the_log_shows_every_start_with_its_parent_time_and_cost(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_start() {
+async fn g9_an_observer_gets_live_output_and_events_from_the_start() {
     let cluster = Cluster::embedded();
     let script = json!([
         {"say": "Let me look.", "call": [{"tool": "fs.list", "arguments": {}}]},

@@ -323,7 +323,7 @@ async fn g16_of_many_concurrent_decisions_one_is_stored() {
 /// proves: a schedule that is deleted and recreated under its name does not get the day's budget
 /// twice.
 #[tokio::test]
-async fn g16_a_schedule_that_is_made_again_has_what_is_left_of_the_day() {
+async fn g16_a_recreated_schedule_has_the_remaining_budget_of_the_day() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;

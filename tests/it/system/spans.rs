@@ -313,7 +313,7 @@ async fn x6_an_unreachable_collector_stops_nothing_and_is_logged_in_few_lines() 
 /// proves: spans that waited while the collector was unavailable are sent in parts of an acceptable
 /// size, and a part that is always refused does not block the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it() {
+async fn x6_a_collector_that_accepts_only_small_requests_gets_the_waiting_spans() {
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 1, 1, &[]).await;
     collector.refuse(true);

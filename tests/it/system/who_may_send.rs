@@ -103,7 +103,7 @@ fn door(subject: &Subject) -> Door {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_every_door_refuses_what_the_server_sent_on() {
+async fn s6_every_subject_refuses_messages_that_the_server_forwarded() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 600_000}});

@@ -253,7 +253,7 @@ fn branch_of(outcome: &Outcome, step: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
+async fn w5_a_restored_agent_continues_from_that_step_and_records_it_once() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "asker", "kind": "llm", "model": "scripted", "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
@@ -390,7 +390,7 @@ async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n9_an_entry_that_says_more_than_is_known_is_read() {
+async fn n9_an_entry_with_unknown_fields_is_read() {
     let site = Site::in_one_process().await;
     let trace = "0af7651916cd43dd8448eb211c80315a";
     let mut newer = began(trace, 1, 1);

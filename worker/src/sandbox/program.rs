@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_an_old_landlock_is_reported_as_what_it_is() {
+    fn s4_an_old_landlock_is_reported_with_its_version() {
         let around =
             |own_processes, read_only| OuterLayers { own_processes, read_only, counts_shared: false };
         for (abi, network, around, expected) in [

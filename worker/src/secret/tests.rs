@@ -131,7 +131,7 @@ fn s8_a_tool_that_is_not_listed_for_a_secret_does_not_get_it() {
 /// proves: by default no agent has a secret, all reasons are reported at once, and no reason
 /// contains a value.
 #[test]
-fn s8_a_worker_refuses_what_it_has_not_or_may_not_give() {
+fn s8_a_worker_refuses_secrets_that_it_lacks_or_may_not_give() {
     let files =
         Files::new(&[("A_KEY", "first-value"), ("SHORT", "abc"), ("EMPTY", ""), ("D_KEY", "fourth-value")]);
     let mut settings = files.settings(|_| {});

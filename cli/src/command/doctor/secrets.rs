@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s2_a_file_of_a_secret_that_others_may_read_is_told() {
+    fn s2_a_file_of_a_secret_that_others_may_read_is_reported() {
         let directory = std::env::temp_dir().join(format!("trellis-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("client.nk");
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn s1_an_address_beyond_this_machine_without_tls_is_told() {
+    fn s1_an_address_beyond_this_machine_without_tls_is_reported() {
         for (url, is_told) in [
             ("redis://127.0.0.1:6379", false),
             ("redis://localhost:6379/0", false),

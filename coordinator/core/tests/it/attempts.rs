@@ -318,7 +318,7 @@ fn g10_a_delegate_makes_the_childs_result_its_own() {
 }
 
 #[test]
-fn waiting_for_what_is_not_its_child_is_refused() {
+fn a_wait_for_a_context_that_is_not_a_child_is_refused() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();

@@ -221,7 +221,7 @@ fn b7_descendants_can_not_hold_the_closing_reserve() {
 }
 
 #[test]
-fn b7_a_parent_gets_the_last_report_of_a_child_as_what_it_is() {
+fn b7_a_parent_gets_the_last_report_of_a_child_marked_as_such() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();

@@ -327,7 +327,7 @@ fn b18_costs_beyond_holds_are_bounded_for_all_calls_together() {
 /// proves: the same for grants: what several grants exceed adds up at the ceiling above them, and
 /// is bounded there.
 #[test]
-fn b18_b11_what_grants_are_passed_by_is_bounded_for_all_of_them_together() {
+fn b18_b11_costs_beyond_grants_are_bounded_for_all_grants_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let children = ["a", "b", "c", "d"];

@@ -120,7 +120,7 @@ fn g11_a_submission_may_demand_that_its_worst_case_fits() {
 }
 
 #[test]
-fn g11_a_graph_within_an_agent_must_fit_what_is_left_there() {
+fn g11_a_graph_within_an_agent_must_fit_the_remaining_budget_there() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.pay(&root, "1-1", world::cents(60)).unwrap();

@@ -136,7 +136,7 @@ fn books_of_others(world: &World) -> Vec<(ChildId, Amount, usize, String)> {
 }
 
 #[test]
-fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
+fn s6_a_stolen_credential_of_a_pool_reaches_only_the_remaining_budget_there() {
     let mut refused = 0;
     for seed in 0..4 {
         let (mut dice, mut world, mut other) = (Dice::new(seed), mixed(), foreign());

@@ -78,7 +78,7 @@ fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
 /// A live reader shows a commit when all its messages are there, and starts again if it showed a
 /// commit that a rebuild left out.
 #[test]
-fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
+fn t9_an_observer_begins_again_where_a_rebuild_left_out_events_that_it_saw() {
     let world = parent_of_two();
     let commits = commits(&world);
     let (late, earlier) = commits.split_last().unwrap();
@@ -177,7 +177,7 @@ fn t9_of_two_commits_with_one_version_the_later_is_valid_in_any_order_of_reading
 /// The store loses a rebuild before the log has it, and another rebuild begins with the same
 /// number. The messages before the rebuild arrive late, and so does the lost rebuild.
 #[test]
-fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
+fn t9_of_two_rebuilds_with_one_number_the_later_is_valid() {
     let world = parent_of_two();
     let id = world.trace.id();
     let commits = commits(&world);

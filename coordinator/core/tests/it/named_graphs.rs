@@ -177,7 +177,7 @@ fn g18_a_use_is_a_file_or_a_name_with_or_without_a_version() {
 }
 
 #[test]
-fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_says_which() {
+fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_shows_it() {
     for (reference, goal, named, latest) in [
         ("facts", "two", "facts@2", true),
         ("facts@2", "two", "facts@2", false),

@@ -301,7 +301,7 @@ fn g15_a_second_delivery_changes_nothing_even_if_the_earlier_run_is_gone() {
 }
 
 #[test]
-fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
+fn g15_a_large_result_is_taken_by_reference_with_its_run() {
     let mut earlier = World::with_graph(chain());
     let lease = earlier.claim("a");
     let object = format!("{}result", ObjectReference::prefix(earlier.trace.id(), &id("a")));
@@ -531,7 +531,7 @@ fn g15_an_amend_of_the_graph_of_an_agent_drops_nothing() {
 }
 
 #[test]
-fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
+fn g15_a_rerun_of_an_amended_graph_runs_the_amended_graph() {
     let group = json!({"id": "g", "mode": "parallel", "steps": [step("p", json!({"output_to": "ps"})), step("q", json!({}))]});
     let graph = |steps: &[Value]| json!({"mode": "sequential", "steps": steps});
     let before = [group.clone(), step("b", json!({})), step("c", json!({}))];
@@ -725,7 +725,7 @@ fn g15_taken_results_cost_nothing_and_need_no_remaining_budget() {
 }
 
 #[test]
-fn g8_a_cancel_that_came_before_holds_for_what_is_taken_too() {
+fn g8_an_earlier_cancel_also_applies_to_taken_steps() {
     let mut world = rerun(&waiting(), json!({}));
     world.cancel(Some("b")).unwrap();
     world.break_it("a");

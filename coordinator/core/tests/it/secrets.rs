@@ -134,7 +134,7 @@ fn s8_the_steps_of_a_graph_have_its_secrets_or_the_part_they_name() {
 }
 
 #[test]
-fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
+fn s8_a_step_that_names_a_secret_its_graph_lacks_is_refused_with_its_place() {
     let graph = json!({"secrets": ["A_KEY"], "steps": [
         step("one", json!({"secrets": ["B_KEY", "A_KEY", "C_KEY"]})),
         {"id": "group", "secrets": [], "steps": [step("two", json!({"secrets": ["A_KEY"]}))]},

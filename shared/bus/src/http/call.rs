@@ -421,7 +421,7 @@ mod tests {
     use crate::Stream;
 
     #[test]
-    fn a_filter_and_a_queue_are_what_their_names_say() {
+    fn a_filter_and_a_queue_match_their_names() {
         let trace = TraceId::from_u128(7).expect("not all zeros");
         let child = ChildId::new("writer").expect("a plain name");
         let mut filters: Vec<Filter> = Stream::ALL.iter().flat_map(|stream| stream.filters()).collect();

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_what_was_sent_is_read_back_and_junk_is_no_caller() {
+    fn x2_sent_headers_are_read_back_and_invalid_ones_are_ignored() {
         let span = SpanId(0x00f0_67aa_0ba9_02b7);
         let sent = headers(trace(), span);
         assert_eq!(sent["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01");

@@ -125,7 +125,7 @@ async fn b16_a_change_outlives_the_last_report() {
 /// proves: a message that arrives while the first call is checked is judged before it is sent,
 /// together with the inputs beside it.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
+async fn b16_a_message_to_an_agent_is_checked_with_the_prompt_around_it() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0 => call("fs_read", json!({"path": "input.json"})),
         _ => say("done"),

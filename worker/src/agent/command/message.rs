@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn i4_a_message_that_can_not_be_understood_is_answered_with_what_is_wrong() {
+    fn i4_an_invalid_message_is_answered_with_its_mistake() {
         for (line, id, says) in [
             (r#"{"type": "toool", "id": "1", "tool": "fs.list"}"#, Some("1"), "did you mean `tool`?"),
             (r#"{"type": "toool"}"#, None, "did you mean `tool`?"),

@@ -239,7 +239,7 @@ fn g6_the_synthesis_of_a_race_has_the_winners_finding() {
 }
 
 #[test]
-fn g6_a_long_list_of_what_is_missing_leaves_room_for_what_was_found() {
+fn g6_a_long_list_of_missing_steps_leaves_room_for_the_findings() {
     let name = |n: usize| format!("a-step-with-a-name-that-people-would-give-it-{n:05}");
     let steps: Vec<Value> = (0..1_500).map(|n| step(&name(n), json!({}))).collect();
     let mut world = World::new();

@@ -188,7 +188,7 @@ fn g13_steps_that_began_ended_or_were_skipped_can_not_change() {
 }
 
 #[test]
-fn g13_an_amend_is_made_once_and_only_of_what_it_was_made_for() {
+fn g13_an_amend_is_made_once_and_only_of_its_revision() {
     let mut world = World::with_graph(three());
     let (_, _, graph) = definition(&world);
     let mut longer = graph.clone();

@@ -89,7 +89,7 @@ fn b8_b10_a_correction_resumes_a_paused_context() {
 }
 
 #[test]
-fn b8_raising_an_overspent_grant_asks_for_what_its_claim_grows_by() {
+fn b8_raising_an_overspent_grant_takes_the_growth_of_its_hold() {
     let mut world = World::with_root(json!({"max_cost_usd": 2}));
     let root = world.claim("root");
     let grant = json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted", "on_exhausted": "pause"});

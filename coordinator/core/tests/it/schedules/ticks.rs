@@ -179,7 +179,7 @@ fn g16_after_an_outage_all_ticks_of_the_last_minute_are_on_time() {
 /// proves: the reason for missed ticks names an earlier live run, a missing coordinator, or their
 /// age. Of the ticks that waited, at most `catch_up` are run, however recent they are.
 #[test]
-fn g16_missed_ticks_say_what_kept_them_from_being_run() {
+fn g16_missed_ticks_have_a_reason() {
     let queue = |changes: Value| {
         let mut definition = json!({"cron": "@every 10s", "overlap": "queue"});
         definition.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());

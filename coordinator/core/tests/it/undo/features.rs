@@ -266,7 +266,7 @@ fn g14_a_graph_waits_for_the_pipeline_of_its_step() {
 }
 
 #[test]
-fn g14_a_forced_delete_ends_without_undo_and_what_was_deleted_is_not_undone() {
+fn g14_a_forced_delete_ends_without_undo_and_deleted_steps_are_not_undone() {
     let mut world = broken_trip();
     world.claim("hotel-undo");
     assert!(matches!(world.delete(None, false), Err(Refusal::Guarded { .. })));
@@ -323,7 +323,7 @@ fn g14_an_amend_may_change_the_undo_of_a_step_that_has_not_begun() {
 }
 
 #[test]
-fn g14_a_rerun_runs_again_what_was_undone_and_all_that_came_after_it() {
+fn g14_a_rerun_runs_undone_steps_and_all_later_ones_again() {
     let mut world = World::with_graph(json!({"mode": "sequential", "steps": [
         step("look", json!({"output_to": "seen"})),
         undoable("book", json!({"output_to": "seat"})),
