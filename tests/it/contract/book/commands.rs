@@ -251,6 +251,7 @@ pages! {
     operations_cluster = "docs/operations/cluster.md",
     operations_production = "docs/operations/production.md",
     operations_troubleshooting = "docs/operations/troubleshooting.md",
+    protocol = "docs/protocol.md",
     reference_files = "docs/reference/files.md",
     schedules = "docs/schedules.md",
     security = "docs/security.md",
