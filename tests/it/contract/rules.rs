@@ -199,9 +199,10 @@ fn breaches(page: &str, sources: &[Source]) -> Vec<String> {
         wrong.extend(unknown.map(|id| format!("{} cites {id}, which is not in docs/rules.md", source.path)));
         for test in tests(&source.text).into_iter().filter(|_| source.path.ends_with(".rs")) {
             let names = named(&test.name);
-            let in_doc = test.doc.lines().flat_map(|line| {
-                capitals(line).chain(small(line)).chain(sections(line)).collect::<Vec<_>>()
-            });
+            let in_doc = test
+                .doc
+                .lines()
+                .flat_map(|line| capitals(line).chain(small(line)).chain(sections(line)).collect::<Vec<_>>());
             proven.extend(names.iter().cloned().chain(in_doc).map(|id| (id, test.name.clone())));
             in_names.extend(names);
         }
