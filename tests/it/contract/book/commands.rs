@@ -235,6 +235,7 @@ pages! {
     concepts_lease = "docs/concepts/lease.md",
     concepts_pool = "docs/concepts/pool.md",
     concepts_run = "docs/concepts/run.md",
+    costs = "docs/costs.md",
     examples = "docs/examples.md",
     graphs = "docs/graphs.md",
     howto_ci = "docs/howto/ci.md",
