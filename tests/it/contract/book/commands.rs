@@ -242,6 +242,7 @@ pages! {
     howto_machines = "docs/howto/machines.md",
     howto_mcp = "docs/howto/mcp.md",
     howto_observe = "docs/howto/observe.md",
+    howto_patterns = "docs/howto/patterns.md",
     howto_program = "docs/howto/program.md",
     howto_provider = "docs/howto/provider.md",
     howto_python_worker = "docs/howto/python-worker.md",
