@@ -113,7 +113,7 @@ fn g7_a_rehearsal_answers_for_a_human() {
     assert!(said.contains("release") && said.ends_with("--- exit 0"), "{said}");
     insta::assert_snapshot!(rehearse(&["--answer", "release=deny: too long"]));
     let nobody = rehearse(&["--answer", "release=perhaps"]);
-    assert!(nobody.contains("denied: nobody answered within 86400000 ms"), "{nobody}");
+    assert!(nobody.contains("denied: no answer within 86400000 ms"), "{nobody}");
     let says = "--answer does not answer the question of `release`: answer: it neither approves nor denies";
     assert!(nobody.contains(says) && nobody.ends_with("--- exit 2"), "{nobody}");
     let unasked = rehearse(&["--answer", "draft=yes"]);

@@ -41,7 +41,7 @@ pub enum RetryRefusal {
     NoQueue(String),
     #[error("this role may read dead letters, but may not send on `{0}`")]
     NotAllowed(Subject),
-    #[error("this is not its message, which has {0}")]
+    #[error("the message differs from that of the dead letter, which has {0}")]
     OtherMessage(String),
 }
 

@@ -153,7 +153,7 @@ async fn keep_change(
             Err(error) => return Err(error.to_string()),
         }
     }
-    Err("others store theirs all the time".to_owned())
+    Err("other processes keep changing the record".to_owned())
 }
 
 fn outgoing(what: Audited, record: &AdminRecord) -> Outgoing {

@@ -70,7 +70,11 @@ impl Clock {
         if agrees || reading.overruled(store.correction) || !reading.steady {
             reading.steady = agrees;
             if !agrees {
-                tracing::warn!(ahead, behind, "following the store's clock after a jump of ours");
+                tracing::warn!(
+                    ahead,
+                    behind,
+                    "following the store's clock after a jump of this process's clock"
+                );
             }
             (reading.time, reading.read_at) = (time, reading.machine.mark());
             return None;

@@ -122,7 +122,7 @@ pub(crate) async fn keep(
 /// other requests.
 pub(crate) fn keep_request(handles: &Arc<Handles>, message: &Message, problems: &Problems) {
     let Ok(one) = handles.letters.clone().try_acquire_owned() else {
-        tracing::debug!(subject = %message.subject, "too many dead letters are being stored; there is none about a request");
+        tracing::debug!(subject = %message.subject, "too many dead letters are being stored; the dead letter of a request is dropped");
         return;
     };
     let (bus, refusal) = (handles.bus.clone(), Refusal::invalid(problems));
@@ -191,9 +191,9 @@ pub(crate) async fn tell_refused(bus: &Bus, keys: &Keys) {
                 None => place.split_once(' ').and_then(|(_, id)| Some((id.parse().ok()?, None))),
             };
             let what = if subject.is_some() { "message" } else { "version" };
-            let mut message = format!("{what} {number} of `{place}` counts for nobody: {why}");
+            let mut message = format!("{what} {number} of `{place}` is ignored: {why}");
             if others > 0 {
-                message += &format!("; so is it with {others} others");
+                message += &format!("; {others} others are ignored too");
             }
             let refusal = Refusal::not_authentic(message);
             let id = Some(format!("{place}.{number}.refused").replace(' ', "."));

@@ -36,7 +36,7 @@ pub(crate) enum Error {
     Store(#[from] store::Error),
     #[error(transparent)]
     Log(#[from] registry::Error),
-    #[error("others change the profile of `{0}` all the time")]
+    #[error("other requests keep changing the profile of `{0}`")]
     Contended(AgentId),
     #[error("version {version} of `{agent}` can't be read")]
     Unreadable { agent: AgentId, version: u64 },

@@ -110,7 +110,7 @@ impl GraphRecord {
         unknown: &str,
     ) -> Result<FoundGraph, NotFound> {
         if let Some(at) = self.deleted_at() {
-            let hint = "keep it again, with `trellis graphs apply`, or give the graph itself";
+            let hint = "store it again with `trellis graphs apply`, or give the graph itself";
             return Err((format!("the graph `{name}` was deleted at {at}"), Some(hint.into())));
         }
         let mut standing = self.standing();

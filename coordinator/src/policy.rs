@@ -94,7 +94,7 @@ impl Policies {
         if *known != holds && holds != self.own {
             tracing::warn!(
                 ?holds,
-                "the coordinators were started with different options: the longest --retention and the lowest --max-cost-usd hold"
+                "the coordinators were started with different options: the longest --retention and the lowest --max-cost-usd apply"
             );
         }
         *known = holds;
@@ -115,7 +115,7 @@ impl Policies {
             tracing::warn!(
                 own = ?self.own.log_keys,
                 ?apart,
-                "coordinators have different keys: nothing is decided about runs that one of them wrote and another does not believe; give all of them the same --log-key-file"
+                "coordinators have different keys, so each rejects the runs that the other wrote; give all of them the same --log-key-file"
             );
         }
         *known = apart;

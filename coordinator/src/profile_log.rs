@@ -48,7 +48,7 @@ impl Content {
     }
 
     fn unreadable(agent: &AgentId, text: &str, problems: &Problems) -> Self {
-        tracing::debug!(%problems, "what is wrong with a profile");
+        tracing::debug!(%problems, "the problems of an agent profile");
         tracing::error!(agent_id = %agent, "an agent profile can't be read, perhaps because a newer version \
             wrote it; submissions that name it are refused until it is applied again");
         Content::Unreadable(text.into())

@@ -143,7 +143,7 @@ async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'
         tracing::warn!(%error, "the storage can't be measured yet");
     }
     if let Err(error) = audit::keep_policy(&handles).await {
-        tracing::warn!(%error, "it could not be kept what this coordinator was started with");
+        tracing::warn!(%error, "the options of this coordinator could not be recorded");
     }
     let listener = health_listener(&handles).await?;
     let (shards, dispatch) = start_shards(&handles);

@@ -195,7 +195,7 @@ async fn attempt(
         return Ok(Attempt::Came(SubmitOutcome::Accepted));
     }
     let Some(definition) = handles.schedules.definition(name, pending.revision).await? else {
-        let reason = "its revision of the schedule is not kept any more".to_owned();
+        let reason = "its revision of the schedule is no longer stored".to_owned();
         return Ok(Attempt::Came(SubmitOutcome::GivenUp(reason)));
     };
     if brief.rules.overlap == Overlap::CancelPrevious {

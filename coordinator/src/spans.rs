@@ -14,9 +14,9 @@ use crate::loops::Handles;
 
 /// Messages requested in advance.
 const PREFETCH: usize = 256;
-/// Messages in one export. The number is halved after a failure, because the collector may reject
-/// one message, or the size.
-const MAX_AT_ONCE: usize = 128;
+/// Spans in one export. The number is halved after a failure, because the collector may reject one
+/// span, or the size of all. A message with more spans is exported in parts.
+const MAX_AT_ONCE: usize = 512;
 /// The most bytes in one export, unless one message is larger. Collectors accept 4 MiB by default,
 /// or more.
 const MAX_BYTES_AT_ONCE: usize = 1 << 20;
@@ -48,10 +48,10 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     queue.want(PREFETCH);
     let (mut pause, mut at_once) = (FIRST_PAUSE, MAX_AT_ONCE);
     while let Some(first) = stop.run_until_cancelled(queue.next()).await {
-        let batch = gather(&mut queue, first, at_once, GATHER).await;
+        let batch = Batch::gather(&mut queue, first, at_once, GATHER).await;
         let exported = tokio::select! {
             biased;
-            exported = export(batch) => exported,
+            exported = batch.export(at_once) => exported,
             // Unacknowledged messages are delivered again, to another coordinator.
             () = too_late(&stop) => return,
         };
@@ -66,8 +66,8 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     // The last contexts' spans, if they arrive at once.
     let last = async {
         while let Ok(first) = tokio::time::timeout(GATHER, queue.next()).await {
-            let batch = gather(&mut queue, first, at_once, Duration::from_millis(1)).await;
-            if !export(batch).await {
+            let batch = Batch::gather(&mut queue, first, at_once, Duration::from_millis(1)).await;
+            if !batch.export(at_once).await {
                 break;
             }
         }
@@ -81,45 +81,69 @@ async fn too_late(stop: &CancellationToken) {
     tokio::time::sleep(telemetry::time_to_stop()).await;
 }
 
-/// The message, and the messages that follow it at once.
-async fn gather(queue: &mut Consumption, first: Delivery, at_once: usize, within: Duration) -> Vec<Delivery> {
-    let mut bytes = first.payload.len();
-    let mut batch = vec![first];
-    let more = async {
-        while batch.len() < at_once && bytes < MAX_BYTES_AT_ONCE {
-            let next = queue.next().await;
-            bytes += next.payload.len();
-            batch.push(next);
-        }
-    };
-    let _ = tokio::time::timeout(within, more).await;
-    queue.want(batch.len());
-    batch
+/// Messages that are acknowledged together, and their spans.
+#[derive(Default)]
+struct Batch {
+    messages: Vec<Delivery>,
+    bytes: usize,
+    spans: Vec<Span>,
 }
 
-/// Returns true if the collector has accepted the spans. Unreadable messages are acknowledged too:
-/// a retry would not help.
-async fn export(batch: Vec<Delivery>) -> bool {
-    let mut spans: Vec<Span> = Vec::new();
-    for delivery in &batch {
-        if delivery.genuine().is_err() {
-            tracing::warn!(subject = delivery.subject, "spans that no coordinator sent are dropped");
-            continue;
-        }
-        match serde_json::from_slice::<Vec<Span>>(&delivery.payload) {
-            Ok(more) => spans.extend(more),
-            Err(_) => tracing::warn!(subject = delivery.subject, "spans can't be read; they are dropped"),
-        }
+impl Batch {
+    /// The message, and the messages that follow it at once.
+    async fn gather(queue: &mut Consumption, first: Delivery, at_once: usize, within: Duration) -> Self {
+        let mut batch = Batch::default();
+        batch.push(first);
+        let more = async {
+            while batch.spans.len() < at_once && batch.bytes < MAX_BYTES_AT_ONCE {
+                batch.push(queue.next().await);
+            }
+        };
+        let _ = tokio::time::timeout(within, more).await;
+        queue.want(batch.messages.len());
+        batch
     }
-    let exported = spans.is_empty() || telemetry::export(spans).await.is_ok();
-    for delivery in batch {
-        if exported {
-            delivery.ack().await;
+
+    /// An unreadable message adds no spans. It is acknowledged with the others, because a retry
+    /// would not help.
+    fn push(&mut self, message: Delivery) {
+        if message.genuine().is_err() {
+            tracing::warn!(subject = message.subject, "spans that no coordinator sent are dropped");
+        } else if let Ok(spans) = serde_json::from_slice::<Vec<Span>>(&message.payload) {
+            self.spans.extend(spans);
         } else {
-            let times = u32::try_from(delivery.delivered).unwrap_or(u32::MAX);
-            let again_after = AGAIN_AFTER.saturating_mul(times).min(AGAIN_WITHIN);
-            delivery.nak(again_after).await;
+            tracing::warn!(subject = message.subject, "spans can't be read; they are dropped");
         }
+        self.bytes += message.payload.len();
+        self.messages.push(message);
     }
-    exported
+
+    /// Returns true if the collector has accepted all spans.
+    ///
+    /// A batch of single spans is one message. Its other spans are exported even if the collector
+    /// rejects one, for example because of its size. A second export after the redelivery is
+    /// harmless: the spans have the same ids.
+    async fn export(self, at_once: usize) -> bool {
+        let (mut accepted, mut rejected) = (0, 0);
+        for part in self.spans.chunks(at_once) {
+            if telemetry::export(part.to_vec()).await.is_ok() {
+                accepted += 1;
+            } else {
+                rejected += 1;
+            }
+            // After two failures and no success, the collector is probably unreachable.
+            if rejected > 0 && (at_once > 1 || accepted == 0 && rejected > 1) {
+                break;
+            }
+        }
+        for message in self.messages {
+            if rejected == 0 {
+                message.ack().await;
+            } else {
+                let times = u32::try_from(message.delivered).unwrap_or(u32::MAX);
+                message.nak(AGAIN_AFTER.saturating_mul(times).min(AGAIN_WITHIN)).await;
+            }
+        }
+        rejected == 0
+    }
 }

@@ -39,7 +39,7 @@ impl Room {
     pub(crate) async fn watch(&self, bus: &Bus) {
         let mut interval = tokio::time::interval(MEASURE_EVERY);
         interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut outage = Outage::new("the storage, which is to be measured");
+        let mut outage = Outage::new("the fill level of the storage");
         let mut pools = Outage::new("the queue of a pool");
         loop {
             interval.tick().await;
@@ -61,8 +61,8 @@ impl Room {
         let was_full = self.refusal().is_some();
         *self.fills.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(fills);
         match self.refusal() {
-            Some(refusal) if !was_full => tracing::warn!(code = refusal.code, "no new runs are taken"),
-            None if was_full => tracing::info!("there is room again; new runs are taken"),
+            Some(refusal) if !was_full => tracing::warn!(code = refusal.code, "new runs are refused"),
+            None if was_full => tracing::info!("the storage has room again; new runs are accepted"),
             Some(_) | None => {}
         }
         self.unacknowledged.store(bus.unacknowledged(&Consumer::Intake).await?, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Room {
         let full =
             fills.iter().find(|fill| fill.storage.is_kept_for_runs() && fill.percent() >= MARK_PERCENT)?;
         let message = format!(
-            "{} is {} % full, and from {MARK_PERCENT} % on no new runs are taken, so that those there are can go on; {}",
+            "{} is {} % full, and from {MARK_PERCENT} % on, new runs are refused, so that existing runs can continue; {}",
             full.storage.name(),
             full.percent(),
             advice(full.storage)

@@ -50,7 +50,7 @@ pub(crate) async fn run(handles: Arc<Handles>, stop: CancellationToken) {
     let sender = match Sender::new() {
         Ok(sender) => Arc::new(sender),
         Err(error) => {
-            tracing::error!(%error, "no webhook will be told of anything: the HTTP client can't be made");
+            tracing::error!(%error, "webhooks get no messages: the HTTP client can't be created");
             return;
         }
     };
@@ -264,7 +264,7 @@ impl Teller {
             WebhookOccasion::Question { .. } => Subject::Question(trace, child),
         };
         let stored = self.handles.bus.last(&Filter::One(subject)).await.map_err(|error| {
-            tracing::debug!(%error, "what a webhook is to be told of can't be read yet");
+            tracing::debug!(%error, "the message for a webhook can't be read yet");
             Fate::Missing
         })?;
         let stored = stored.ok_or(Fate::Missing)?;
@@ -293,7 +293,7 @@ impl Teller {
         match fate {
             Fate::Told => {
                 if line.failures > 0 {
-                    tracing::info!(%webhook, failures = line.failures, "a webhook takes messages again");
+                    tracing::info!(%webhook, failures = line.failures, "a webhook accepts messages again");
                 }
                 *line = Line::default();
                 metrics::webhook("told");
@@ -303,18 +303,18 @@ impl Teller {
             Fate::Missing => {
                 let waited = self.read(delivery).map_or(Duration::MAX, |notice| notice.waited);
                 if waited > MISSING_FOR && delivery.delivered > MISSING_TIMES {
-                    self.give_up(delivery, "what a webhook was to be told of is not there").await;
+                    self.give_up(delivery, "the message for a webhook is missing").await;
                 } else {
                     delivery.nak(again().min(Duration::from_secs(60))).await;
                 }
             }
-            Fate::GivenUp => self.give_up(delivery, "a webhook did not take a message for a day").await,
+            Fate::GivenUp => self.give_up(delivery, "a webhook did not accept the message for a day").await,
             Fate::Failed(failed) => {
                 metrics::webhook("failed");
                 if line.failures == 0 {
-                    tracing::warn!(%webhook, %failed, "a webhook did not take a message; it is tried again for a day");
+                    tracing::warn!(%webhook, %failed, "a webhook did not accept a message; retrying for a day");
                 } else {
-                    tracing::debug!(%webhook, %failed, failures = line.failures, "a webhook did not take a message");
+                    tracing::debug!(%webhook, %failed, failures = line.failures, "a webhook did not accept a message");
                 }
                 if failed.is_of_the_message() {
                     // The webhook responds, and accepts other messages.

@@ -93,7 +93,7 @@ impl Door {
         match [Some(host), of_target].into_iter().flatten().find(|host| !self.is_ours(host, ends)) {
             None => Ok(host.to_ascii_lowercase()),
             Some(_) => {
-                let message = "this server does not answer under that name\n\nhint: use its address, or have the name added to its hosts";
+                let message = "this server does not answer under this name\n\nhint: use its address, or start it with `--host NAME`";
                 Err(ProblemDetails::new(StatusCode::MISDIRECTED_REQUEST, "host", message))
             }
         }
@@ -199,7 +199,7 @@ impl Door {
         }
         let body = timeout(self.form_within, axum::body::to_bytes(body, MAX_FORM_BYTES)).await;
         let Ok(Ok(body)) = body else {
-            return Err(ProblemDetails::wrong("", "the form is too long, or did not come in time", None));
+            return Err(ProblemDetails::wrong("", "the form is too large or arrived too slowly", None));
         };
         let given = |name: &str| {
             let mut fields = form_urlencoded::parse(&body);
@@ -210,9 +210,9 @@ impl Door {
         let Some(known) = known else {
             let message = match given("code") {
                 Some(_) => {
-                    "this link was used, or is more than ten minutes old\n\nhint: `trellis page` shows a new one, or give a token"
+                    "this link was already used, or is more than ten minutes old\n\nhint: `trellis page` prints a new link; or sign in with a token"
                 }
-                None => "this token is not known\n\nhint: it may have been taken off the file of tokens",
+                None => "unknown token\n\nhint: it may have been removed from the token file",
             };
             return Err(ProblemDetails::new(StatusCode::UNAUTHORIZED, "unauthenticated", message));
         };
@@ -251,17 +251,18 @@ fn known(tokens: &Tokens, headers: &HeaderMap) -> Result<TokenHolder, Refused> {
         (_, _) => None,
     };
     let Some(token) = token else {
-        let message = "a token is needed\n\nhint: send it as `Authorization: Bearer TOKEN`; of a `trellis dev` it is in the file `token` of its directory, for a gateway `trellis gateway token` makes one";
+        let message = "a token is needed\n\nhint: send it as `Authorization: Bearer TOKEN`; a `trellis dev` stores its token in the file `token` of its directory, and `trellis gateway token` makes one for a gateway";
         return Err(refused("Bearer realm=\"trellis\"", message));
     };
     tokens.find(token).ok_or_else(|| {
-        let message = "this token is not known\n\nhint: it may have been taken off the file of tokens";
+        let message = "unknown token\n\nhint: it may have been removed from the token file";
         refused("Bearer realm=\"trellis\", error=\"invalid_token\"", message)
     })
 }
 
 fn foreign() -> Refused {
-    let message = "pages of this origin may not ask\n\nhint: have it added to the origins of the gateway";
+    let message =
+        "requests from pages of this origin are not allowed\n\nhint: start the server with `--origin URL`";
     ProblemDetails::new(StatusCode::FORBIDDEN, "origin", message)
 }
 

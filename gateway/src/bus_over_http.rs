@@ -37,12 +37,12 @@ const ENVELOPE_BYTES: usize = 64 << 10;
 pub(crate) async fn carry(bus: Bus, limits: Limits, streams: Arc<Streams>, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let Some(known) = parts.extensions.remove::<TokenHolder>() else {
-        return ProblemDetails::internal("a call came in without a caller", &"the door lets nobody pass")
+        return ProblemDetails::internal("a call has no caller", &"the token check did not run")
             .into_response();
     };
     let own = bus.namespace().to_string();
     if parts.headers.get(NAMESPACE).is_some_and(|meant| meant.as_bytes() != own.as_bytes()) {
-        let message = format!("this server is of the namespace `{own}`, and not of the one that is meant");
+        let message = format!("this server serves the namespace `{own}`, and the request names another one");
         return failed(Failure::Refused(message));
     }
     // In base64, a payload is a third longer.
@@ -59,7 +59,7 @@ async fn carried(bus: &Bus, known: &TokenHolder, streams: &Arc<Streams>, body: &
         return Err(ProblemDetails::no_more());
     }
     let call: Call = serde_json::from_slice(body)
-        .map_err(|error| ProblemDetails::wrong("body", format!("not a call: {error}"), None))?;
+        .map_err(|error| ProblemDetails::wrong("body", format!("invalid call: {error}"), None))?;
     if let Err(denied) = role::may_call(&known.caller.kinds, &call) {
         return Ok(failed(denied.into()));
     }

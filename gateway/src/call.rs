@@ -112,7 +112,7 @@ impl Call {
     pub(crate) fn number(&self, name: &str) -> ApiResult<Option<u64>> {
         let number = self.one(name)?;
         if number.is_some_and(|number| number > MAX_NUMBER) {
-            let message = format!("it is more than {MAX_NUMBER}");
+            let message = format!("the number is larger than {MAX_NUMBER}");
             return Err(ProblemDetails::wrong(&format!("query.{name}"), message, None));
         }
         Ok(number)
@@ -128,7 +128,7 @@ impl Call {
         match given.to_str() {
             Ok(key) if (1..=MAX_KEY_BYTES).contains(&key.len()) => Ok(Some(key)),
             Ok(_) | Err(_) => {
-                let message = format!("it must have 1 to {MAX_KEY_BYTES} characters of ASCII");
+                let message = format!("the key must have 1 to {MAX_KEY_BYTES} ASCII characters");
                 Err(ProblemDetails::wrong("header.idempotency-key", message, None))
             }
         }
@@ -163,7 +163,7 @@ pub(crate) fn is_named(field: &str, named: &str, path: &str) -> ApiResult<()> {
     if named == path {
         return Ok(());
     }
-    let message = format!("the body is about another than the path\n\nhint: write `{path}` as its `{field}`");
+    let message = format!("the body and the path have different names\n\nhint: set `{field}` to `{path}`");
     Err(ProblemDetails::new(StatusCode::UNPROCESSABLE_ENTITY, "other_name", message))
 }
 
@@ -186,16 +186,16 @@ pub(crate) fn parameters(query: Option<&str>, known: &[Parameter]) -> ApiResult<
         match known.iter().find(|parameter| parameter.name == name) {
             None => {
                 let names = known.iter().map(|parameter| parameter.name);
-                problems.add_with(format!("query.{name}"), "there is no such parameter", || {
+                problems.add_with(format!("query.{name}"), "unknown parameter", || {
                     Some(match nearest(&name, names.clone()) {
                         Some(meant) => format!("did you mean `{meant}`?"),
-                        None if known.is_empty() => "there are none here".into(),
-                        None => format!("known ones: {}", names.collect::<Vec<_>>().join(", ")),
+                        None if known.is_empty() => "this path has no parameters".into(),
+                        None => format!("known parameters: {}", names.collect::<Vec<_>>().join(", ")),
                     })
                 });
             }
             Some(parameter) if !parameter.many && given.iter().any(|(of, _)| *of == name) => {
-                problems.add(format!("query.{name}"), "it is given twice", None);
+                problems.add(format!("query.{name}"), "the parameter is given twice", None);
             }
             Some(_) => given.push((name, value)),
         }
@@ -236,7 +236,11 @@ pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &Limits) -> A
         let (mut stream, mut all) = (body.into_data_stream(), BytesMut::new());
         while let Some(part) = stream.next().await {
             let part = part.map_err(|_| {
-                ProblemDetails::new(StatusCode::BAD_REQUEST, "body", "the body ended before its end")
+                ProblemDetails::new(
+                    StatusCode::BAD_REQUEST,
+                    "body",
+                    "the connection closed in the middle of the body",
+                )
             })?;
             if all.len() + part.len() > most {
                 return Err(too_large());
@@ -247,7 +251,7 @@ pub(crate) async fn whole(headers: &HeaderMap, body: Body, limits: &Limits) -> A
     });
     collected.await.unwrap_or_else(|_| {
         let seconds = limits.body_within.as_secs();
-        let message = format!("the body did not come within {seconds} s");
+        let message = format!("the body did not arrive within {seconds} s");
         Err(ProblemDetails::new(StatusCode::REQUEST_TIMEOUT, "slow_body", message)
             .with_header(header::CONNECTION, "close"))
     })

@@ -69,7 +69,7 @@ impl FromStr for TraceUrl {
         match is_address && text.contains(TraceUrl::PLACE) {
             true => Ok(TraceUrl(text.to_owned())),
             false => {
-                Err("it is an address with {trace_id} in it, such as http://localhost:16686/trace/{trace_id}"
+                Err("the address must contain {trace_id}, such as http://localhost:16686/trace/{trace_id}"
                     .into())
             }
         }

@@ -145,7 +145,7 @@ impl LiveRuns {
         }
         if !matches!(read, Ok(Ok(_))) {
             return Err(ProblemDetails::unavailable(&format!(
-                "the log of {trace_id} can't be read now\n\nhint: try again in a moment"
+                "the event log of {trace_id} can't be read at the moment\n\nhint: try again"
             )));
         }
         Ok(run)

@@ -16,20 +16,20 @@ pub(crate) const PATH: &str = "/openapi.json";
 
 /// The reasons for which a request may fail, by status.
 const REFUSALS: [(u16, &str); 15] = [
-    (400, "The request can't be read; `problems` says where."),
-    (401, "A token is needed, or the one that was sent is not known."),
-    (403, "The roles of the token do not allow it."),
-    (404, "There is no such thing."),
-    (408, "The body did not come in time."),
-    (409, "It does not fit what is there now."),
+    (400, "The request is invalid; `problems` lists every mistake with its path."),
+    (401, "The token is missing or unknown."),
+    (403, "The roles of the token do not allow the request."),
+    (404, "Not found."),
+    (408, "The body arrived too slowly."),
+    (409, "The request conflicts with the current state."),
     (413, "The body is too large."),
     (415, "The body is not JSON."),
-    (421, "The server does not answer under this name."),
-    (422, "It was read and can't be done; `code` and `problems` say why."),
-    (429, "Too many requests; `Retry-After` says when."),
-    (500, "Something failed that should not have."),
-    (502, "What the coordinators answered, or what is stored, is not what it should be."),
-    (503, "The bus or the coordinators can't be reached; `Retry-After` says when to ask again."),
+    (421, "The server does not answer under this `Host`."),
+    (422, "The request is readable but can't be done; `code` and `problems` give the reason."),
+    (429, "Too many requests; retry after the time in `Retry-After`."),
+    (500, "An unexpected failure of the gateway."),
+    (502, "The answer of a coordinator does not match the request, or stored data is invalid."),
+    (503, "The bus or the coordinators can't be reached; retry after the time in `Retry-After`."),
     (504, "No coordinator answered in time."),
 ];
 
@@ -74,7 +74,10 @@ pub(crate) fn document(table: &[Route]) -> Value {
 /// The 416 answer, which only routes for files have.
 fn not_satisfiable(problem: &schemars::Schema) -> Option<(String, Value)> {
     let content = json!({PROBLEM_JSON: {"schema": problem}});
-    Some(("Refused416".into(), json!({"description": "The range lies behind the end.", "content": content})))
+    Some((
+        "Refused416".into(),
+        json!({"description": "The range begins after the end of the file.", "content": content}),
+    ))
 }
 
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
@@ -118,7 +121,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
 
 fn description(route: &Route) -> String {
     if route.open {
-        return "For everybody.".into();
+        return "Needs no token.".into();
     }
     let kinds: Vec<String> = route.kinds().iter().map(|kind| format!("`{kind}`")).collect();
     format!("Roles: {}.", kinds.join(", "))

@@ -41,106 +41,118 @@ pub(crate) const NONE: &[Parameter] = &[];
 
 /// The filters of the list of runs (G17).
 pub(crate) const RUNS: &[Parameter] = &[
-    one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
-    one("after", "The `next` of the page before.", |_| cursor()),
+    one("limit", "The maximum number of runs on one page; default 50.", |_| count(500)),
+    one("after", "The `next` of the previous page.", |_| cursor()),
     many(
         "label",
-        "`KEY=VALUE`: the run has all of these.",
+        "`KEY=VALUE`: a label of the run; with several, the run has all of them.",
         |_| json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,63}=[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$"}),
     ),
     one("thread_id", "The thread of the run.", of::<ThreadId>),
-    many("status", "The status of the root is one of these.", |_| statuses()),
-    one("agent_id", "The agent of the root.", of::<AgentId>),
-    one("waiting_for_human", "Whether something in it waits for a human.", of::<bool>),
-    one("min_cost_usd", "It has spent at least this.", |_| usd()),
-    one("max_cost_usd", "It has spent at most this.", |_| usd()),
-    one("since", "It was submitted then or later: milliseconds since 1970, or a time in UTC.", |_| moment()),
-    one("until", "It was submitted before then.", |_| moment()),
-    one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
+    many("status", "The status of the root context; with several, any of them.", |_| statuses()),
+    one("agent_id", "The agent of the root context.", of::<AgentId>),
+    one("waiting_for_human", "True: a context of the run waits for a human; false: none waits.", of::<bool>),
+    one("min_cost_usd", "The run has spent at least this amount.", |_| usd()),
+    one("max_cost_usd", "The run has spent at most this amount.", |_| usd()),
+    one(
+        "since",
+        "The run was submitted at this time or later: milliseconds since 1970, or a time in UTC.",
+        |_| moment(),
+    ),
+    one("until", "The run was submitted before this time.", |_| moment()),
+    one("prefix", "The id of the run begins with these digits.", of::<TracePrefix>),
 ];
 
 /// The same filters, the search, and the newest run that the page shows.
 pub(crate) const LIVE_RUNS: &[Parameter] = &[
-    one("limit", "The most runs of one page; 50 if absent.", |_| count(500)),
-    one("after", "The `next` of the page before.", |_| cursor()),
+    one("limit", "The maximum number of runs on one page; default 50.", |_| count(500)),
+    one("after", "The `next` of the previous page.", |_| cursor()),
     many(
         "label",
-        "`KEY=VALUE`: the run has all of these.",
+        "`KEY=VALUE`: a label of the run; with several, the run has all of them.",
         |_| json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9_./-]{0,63}=[A-Za-z0-9][A-Za-z0-9_.:/@+-]{0,127}$"}),
     ),
     one("thread_id", "The thread of the run.", of::<ThreadId>),
-    many("status", "The status of the root is one of these.", |_| statuses()),
-    one("agent_id", "The agent of the root.", of::<AgentId>),
-    one("waiting_for_human", "Whether something in it waits for a human.", of::<bool>),
-    one("min_cost_usd", "It has spent at least this.", |_| usd()),
-    one("max_cost_usd", "It has spent at most this.", |_| usd()),
-    one("since", "It was submitted then or later: milliseconds since 1970, or a time in UTC.", |_| moment()),
-    one("until", "It was submitted before then.", |_| moment()),
-    one("prefix", "Its id begins with these digits.", of::<TracePrefix>),
-    one("q", "What its goal, its label or the beginning of its id has.", of::<String>),
-    one("shown", "When the newest run that is shown was submitted.", |_| number()),
+    many("status", "The status of the root context; with several, any of them.", |_| statuses()),
+    one("agent_id", "The agent of the root context.", of::<AgentId>),
+    one("waiting_for_human", "True: a context of the run waits for a human; false: none waits.", of::<bool>),
+    one("min_cost_usd", "The run has spent at least this amount.", |_| usd()),
+    one("max_cost_usd", "The run has spent at most this amount.", |_| usd()),
+    one(
+        "since",
+        "The run was submitted at this time or later: milliseconds since 1970, or a time in UTC.",
+        |_| moment(),
+    ),
+    one("until", "The run was submitted before this time.", |_| moment()),
+    one("prefix", "The id of the run begins with these digits.", of::<TracePrefix>),
+    one("q", "A text in the goal or a label of the run, or the beginning of its id.", of::<String>),
+    one("shown", "The time at which the newest run on the page was submitted.", |_| number()),
 ];
 
 pub(crate) const RUN_VIEW: &[Parameter] = &[
-    one("version", "The events that the page shows.", |_| number()),
+    one("version", "The number of events that the page shows.", |_| number()),
     one(
         "open",
-        "The contexts whose rows were loaded and how many of them, such as `research:200`, with commas between them.",
+        "The contexts whose rows are loaded, each with the number of its rows, such as `research:200`, separated by commas.",
         of::<String>,
     ),
 ];
 
 pub(crate) const CONTEXT_VIEW: &[Parameter] = &[
-    one("before", "Of the journal, the entries before this place.", |_| number()),
-    one("entry", "Of the journal, the page with this entry.", |_| number()),
+    one("before", "Show the journal entries before this position.", |_| number()),
+    one("entry", "Show the page of the journal that has this entry.", |_| number()),
     one("step", "The last entry that the page shows.", |_| number()),
 ];
 
 pub(crate) const GRAPH_VIEW: &[Parameter] =
-    &[one("of", "The context that is drawn; the root if absent.", of::<ChildId>)];
+    &[one("of", "The context to draw; default: the root.", of::<ChildId>)];
 
 pub(crate) const MONEY_VIEW: &[Parameter] = &[
-    one("of", "The context whose money is drawn; the root if absent.", of::<ChildId>),
-    one("at", "After which event; after the last if absent.", |_| number()),
+    one("of", "The context whose money to draw; default: the root.", of::<ChildId>),
+    one("at", "The state after this event; default: after the last one.", |_| number()),
 ];
 
-pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page wants.", of::<String>)];
+pub(crate) const ASSET: &[Parameter] = &[one("v", "The version that the page requests.", of::<String>)];
 
-pub(crate) const ROWS: &[Parameter] = &[one("from", "The rows before it are there.", |_| count(1_000_000))];
+pub(crate) const ROWS: &[Parameter] =
+    &[one("from", "The position of the first row to load.", |_| count(1_000_000))];
 
 pub(crate) const QUESTIONS: &[Parameter] = &[
-    one("limit", "The most runs whose questions are listed; 50 if absent.", |_| count(100)),
-    one("after", "The `next` of the page before.", |_| cursor()),
+    one("limit", "The maximum number of runs whose questions are listed; default 50.", |_| count(100)),
+    one("after", "The `next` of the previous page.", |_| cursor()),
 ];
 
 pub(crate) const EVENTS: &[Parameter] = &[
-    many("context", "Only events about one of these contexts.", of::<ChildId>),
+    many("context", "Return only events about one of these contexts.", of::<ChildId>),
     many(
         "type",
-        "Only events of one of these types, such as `settled`.",
+        "Return only events of one of these types, such as `settled`.",
         |_| json_schema!({"type": "string", "pattern": "^[a-z_]{1,40}$"}),
     ),
 ];
 
-pub(crate) const VERSION: &[Parameter] = &[one("version", "A version; the latest if absent.", |_| number())];
+pub(crate) const VERSION: &[Parameter] = &[one("version", "The version; default: the latest.", |_| number())];
 
-pub(crate) const REVISION: &[Parameter] =
-    &[one("revision", "Only if this is its revision now; 0: only if there is none.", |_| number())];
+pub(crate) const REVISION: &[Parameter] = &[one(
+    "revision",
+    "The request succeeds only if this is the current revision; 0: only if the schedule does not exist.",
+    |_| number(),
+)];
 
 pub(crate) const SCHEDULES: &[Parameter] = &[
-    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
-    one("after", "The `next` of the page before.", of::<ScheduleName>),
+    one("limit", "The maximum number of items on one page; default 100.", |_| count(500)),
+    one("after", "The `next` of the previous page.", of::<ScheduleName>),
 ];
 
 pub(crate) const GRAPHS: &[Parameter] = &[
-    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
-    one("after", "The `next` of the page before.", of::<GraphName>),
+    one("limit", "The maximum number of items on one page; default 100.", |_| count(500)),
+    one("after", "The `next` of the previous page.", of::<GraphName>),
 ];
 
 pub(crate) const LETTERS: &[Parameter] = &[
-    one("limit", "The most of one page; 100 if absent.", |_| count(500)),
-    one("before", "The `next` of the page before: a sequence.", |_| number()),
-    one("kind", "Only letters about messages of this kind, such as `cancel`.", of::<ChildId>),
+    one("limit", "The maximum number of items on one page; default 100.", |_| count(500)),
+    one("before", "The `next` of the previous page, a sequence.", |_| number()),
+    one("kind", "Return only dead letters of messages of this kind, such as `cancel`.", of::<ChildId>),
 ];
 
 /// The schema of a part of a path, by its name.

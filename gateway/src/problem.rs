@@ -112,14 +112,14 @@ impl ProblemDetails {
     pub(crate) fn too_many(wait: Duration, per_second: u32) -> Box<Self> {
         let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
         let message = format!(
-            "too many requests: {per_second} a second are taken (built in)\n\nhint: wait {seconds} s"
+            "too many requests: the limit is {per_second} a second (built in)\n\nhint: wait {seconds} s"
         );
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message).again_after(seconds)
     }
 
     /// The token was removed while the request arrived, or the server stops.
     pub(crate) fn no_more() -> Box<Self> {
-        let message = "this token does not count any more, or the server stops\n\nhint: nothing was done";
+        let message = "the token was removed, or the server is stopping\n\nhint: the request changed nothing";
         Self::new(StatusCode::UNAUTHORIZED, "unauthenticated", message)
             .with_header(header::WWW_AUTHENTICATE, "Bearer realm=\"trellis\", error=\"invalid_token\"")
     }
@@ -137,7 +137,7 @@ impl ProblemDetails {
     }
 
     fn no_run(trace_id: TraceId) -> Box<Self> {
-        let hint = "`GET /v1/runs` lists the newest; logs are kept for a limited time";
+        let hint = "`GET /v1/runs` lists runs, the newest first; logs expire";
         Self::not_found("no_trace", format!("there is no run {trace_id}\n\nhint: {hint}"))
     }
 
@@ -177,7 +177,7 @@ impl ProblemDetails {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "internal",
-            format!("{what}\n\nhint: the log of the gateway says why"),
+            format!("{what}\n\nhint: the log of the gateway has the cause"),
         )
     }
 
@@ -186,8 +186,8 @@ impl ProblemDetails {
     }
 
     fn denied(denied: &bus::Denied) -> Box<Self> {
-        tracing::warn!(%denied, "the server of the bus does not permit what a client asked for");
-        let message = "the bus does not permit this to the gateway\n\nhint: the log of the gateway says what; it needs credentials with these rights";
+        tracing::warn!(%denied, "the bus denied the request of a client");
+        let message = "the bus denied this request of the gateway\n\nhint: the log of the gateway names the missing right; its credentials need it";
         Self::new(StatusCode::FORBIDDEN, "denied", message)
     }
 }
@@ -212,13 +212,13 @@ fn status_of(code: &str) -> StatusCode {
 impl From<RequestError> for Box<ProblemDetails> {
     fn from(error: RequestError) -> Self {
         match error {
-            RequestError::NoResponders => ProblemDetails::unavailable(
-                "no coordinator listens\n\nhint: is one running, in the same namespace?",
-            ),
+            RequestError::NoResponders => {
+                ProblemDetails::unavailable("no coordinator listens\n\nhint: start one in the same namespace")
+            }
             RequestError::TimedOut => ProblemDetails::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
-                "no coordinator answered in time\n\nhint: what was asked for may have been done; ask again",
+                "no coordinator answered in time\n\nhint: the request may have been done; send it again",
             ),
             RequestError::Denied(denied) => ProblemDetails::denied(&denied),
             RequestError::Other(reason) => {
@@ -238,12 +238,12 @@ impl From<PublishError> for Box<ProblemDetails> {
             PublishError::Unacknowledged => ProblemDetails::new(
                 StatusCode::GATEWAY_TIMEOUT,
                 "timeout",
-                "the bus did not say in time that it has stored it\n\nhint: it may be stored; ask again",
+                "the bus did not confirm in time that it stored the message\n\nhint: the message may be stored; send it again",
             ),
             PublishError::WrongSequence | PublishError::Full(_) | PublishError::Other(_) => {
                 tracing::warn!(%error, "a message could not be stored");
                 ProblemDetails::unavailable(
-                    "the bus can't store it now\n\nhint: `trellis doctor` checks each server",
+                    "the bus can't store the message at the moment\n\nhint: `trellis doctor` checks each server",
                 )
             }
         }
@@ -256,7 +256,9 @@ impl From<bus::Error> for Box<ProblemDetails> {
             return ProblemDetails::denied(&denied);
         }
         tracing::warn!(%error, "the bus could not be read");
-        ProblemDetails::unavailable("the bus can't be read now\n\nhint: `trellis doctor` checks each server")
+        ProblemDetails::unavailable(
+            "the bus can't be read at the moment\n\nhint: `trellis doctor` checks each server",
+        )
     }
 }
 

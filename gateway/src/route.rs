@@ -160,7 +160,7 @@ impl Route {
         }
         let kinds: Vec<&str> = self.kinds().into_iter().map(Kind::name).collect();
         let message = format!(
-            "`{}` may not do this: it needs the role {}\n\nhint: ask with a token that has it",
+            "`{}` may not do this: it needs the role {}\n\nhint: use a token with this role",
             caller.name,
             kinds.join(" or ")
         );

@@ -116,12 +116,12 @@ async fn answer(route: &Route, means: AppState, request: Request) -> ApiResult {
 }
 
 async fn unknown(request: Request) -> Response {
-    let message = "there is nothing at this path\n\nhint: /openapi.json lists what there is";
+    let message = "this path does not exist\n\nhint: /openapi.json lists all paths";
     page::refused(ProblemDetails::not_found("no_route", message), page::Place::of(&request))
 }
 
 async fn not_allowed(method: Method) -> Response {
     let message =
-        format!("{method} is not a method of this path\n\nhint: the header `Allow` lists those that are");
+        format!("this path does not have the method {method}\n\nhint: the header `Allow` lists its methods");
     ProblemDetails::new(StatusCode::METHOD_NOT_ALLOWED, "method", message).into_response()
 }

@@ -44,15 +44,15 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
-        "{0} can be reached from other machines, and there are no tokens\n\nhint: give a file of tokens, of which `trellis gateway token` makes the lines, or listen on 127.0.0.1"
+        "other machines can reach {0}, and there are no tokens\n\nhint: name a token file with --tokens (`trellis gateway token` makes its lines), or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
     #[error(
-        "can't listen on {address}: {source}\n\nhint: is another process there? port 0 takes any free one"
+        "can't listen on {address}: {source}\n\nhint: another process may use this port; port 0 takes any free port"
     )]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error(
-        "there are no tokens, so every user and every agent of this machine could do everything\n\nhint: give a file of tokens, of which `trellis gateway token` makes the lines, or --open if that is meant"
+        "there are no tokens, so every user and every agent of this machine could do everything\n\nhint: name a token file with --tokens (`trellis gateway token` makes its lines), or allow this with --open"
     )]
     Tokenless,
     #[error(transparent)]
@@ -144,7 +144,7 @@ impl Server {
         let take = async {
             loop {
                 // Taken before `accept`: connections beyond the limit wait in the backlog.
-                let permit = room.clone().acquire_owned().await.expect("it is never closed");
+                let permit = room.clone().acquire_owned().await.expect("the semaphore is never closed");
                 match listener.accept().await {
                     Ok((stream, remote)) => {
                         let (router, limits) = (router.clone(), limits.clone());
@@ -152,7 +152,7 @@ impl Server {
                         connections.spawn(connection.serve(stopping.clone(), ended.clone()));
                     }
                     Err(error) => {
-                        tracing::warn!(%error, "a connection could not be taken");
+                        tracing::warn!(%error, "a connection could not be accepted");
                         tokio::time::sleep(PAUSE).await;
                     }
                 }
@@ -191,10 +191,7 @@ fn allow_open_files(connections: usize) {
     if raised.is_ok_and(|most| most >= wanted) {
         return;
     }
-    tracing::warn!(
-        wanted,
-        "this process may not open as many files as it may have connections: raise `ulimit -Hn`"
-    );
+    tracing::warn!(wanted, "the limit of open files is below the number of connections: raise `ulimit -Hn`");
 }
 
 struct Connection {

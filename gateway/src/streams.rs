@@ -38,8 +38,9 @@ impl Streams {
         let pages = format!("pages of {caller}");
         let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();
         if own.is_some_and(|own| own >= MOST_PAGES) {
-            let message =
-                format!("you look at {MOST_PAGES} pages that change (built in)\n\nhint: close some");
+            let message = format!(
+                "you have {MOST_PAGES} live pages open, the maximum (built in)\n\nhint: close some of them"
+            );
             return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
         }
         self.take(&pages)
@@ -53,7 +54,7 @@ impl Streams {
                 if own >= self.most_of_one { (own, self.most_of_one) } else { (all, self.most) };
             let whose = if own >= self.most_of_one { "you have" } else { "all callers together have" };
             let message = format!(
-                "{whose} {open} of at most {most} streams (built in)\n\nhint: close some that nobody looks at, or start another gateway"
+                "{whose} {open} of at most {most} streams (built in)\n\nhint: close some of them, or start another gateway"
             );
             return Err(ProblemDetails::new(StatusCode::TOO_MANY_REQUESTS, "too_many_streams", message));
         }

@@ -30,19 +30,19 @@ const OWNER: &str = "local";
 /// The reasons for which tokens can't be read or made.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("can't read the tokens in {}: {reason}\n\nhint: `trellis gateway token` makes a line of the file", .path.display())]
+    #[error("can't read the token file {}: {reason}\n\nhint: `trellis gateway token` makes a line of the file", .path.display())]
     Unreadable { path: PathBuf, reason: String },
     #[error(
-        "{} line {line}: {reason}\n\nhint: a line is `NAME ROLES SHA256`, as `trellis gateway token` makes it; the roles are client, observer and admin, with commas between them", .path.display()
+        "{} line {line}: {reason}\n\nhint: a line is `NAME ROLES SHA256`, as `trellis gateway token` makes it; the roles are client, observer and admin, separated by commas", .path.display()
     )]
     Line { path: PathBuf, line: usize, reason: &'static str },
     #[error(
-        "{0:?} is no name for a token\n\nhint: use up to 64 letters, digits, dots, dashes and underscores"
+        "invalid name of a token: {0:?}\n\nhint: use up to 64 letters, digits, dots, dashes and underscores"
     )]
     Name(String),
     #[error("a token can't have the role `{0}`\n\nhint: the roles are client, observer and admin")]
     Role(Kind),
-    #[error("a token without a role may do nothing\n\nhint: give it client, observer or admin")]
+    #[error("a token needs a role\n\nhint: use client, observer or admin")]
     NoRole,
 }
 
@@ -171,7 +171,7 @@ impl Tokens {
             match read.and_then(|text| parse(path, &text, &self.stop)) {
                 Ok(all) => self.replace(all),
                 Err(error) => {
-                    tracing::warn!(%error, "the tokens were not read again: those that counted still do");
+                    tracing::warn!(%error, "the token file could not be read again; the previous tokens stay valid");
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Tokens {
         let is_gone = |old: &&TokenHolder| !new.iter().any(|known| known.is_same(old));
         let gone: Vec<&TokenHolder> = all.iter().filter(is_gone).collect();
         if !gone.is_empty() || new.len() != all.len() {
-            tracing::info!(tokens = new.len(), "the tokens were read again");
+            tracing::info!(tokens = new.len(), "the token file was read again");
         }
         // Open streams of a removed token end here.
         gone.into_iter().for_each(|old| old.ends.cancel());
@@ -203,10 +203,10 @@ async fn contents(path: &Path) -> Result<String, Error> {
     let unreadable = |reason: String| Error::Unreadable { path: path.to_owned(), reason };
     let about = tokio::fs::metadata(path).await.map_err(|error| unreadable(error.to_string()))?;
     if about.len() > MAX_FILE_BYTES {
-        return Err(unreadable(format!("it has more than {MAX_FILE_BYTES} bytes")));
+        return Err(unreadable(format!("the file has more than {MAX_FILE_BYTES} bytes")));
     }
     let read = tokio::fs::read(path).await.map_err(|error| unreadable(error.to_string()))?;
-    String::from_utf8(read).map_err(|_| unreadable("it is not UTF-8".into()))
+    String::from_utf8(read).map_err(|_| unreadable("the file is not UTF-8".into()))
 }
 
 fn parse(path: &Path, text: &str, stop: &CancellationToken) -> Result<Vec<TokenHolder>, Error> {
@@ -227,20 +227,20 @@ fn parsed(line: &str) -> Result<TokenHolder, &'static str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, roles, sha256] = words[..] else {
         return Err(
-            "it does not have three words: a name, its roles with commas between them, and the digest of the token",
+            "the line does not have three words: a name, roles separated by commas, and the SHA-256 of the token",
         );
     };
     if !is_name(name) {
         return Err("the name has other characters than letters, digits, dots, dashes and underscores");
     }
     if name == OWNER {
-        return Err("the name is that of who needs no token");
+        return Err("the name is reserved for callers without a token");
     }
     let role = |text: &str| ROLES.into_iter().find(|kind| kind.name() == text);
     let kinds: Option<Vec<Kind>> = roles.split(',').map(role).collect();
     let kinds = kinds.ok_or("a role is not client, observer or admin")?;
     if sha256.len() != 64 || !sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err("the last word is no SHA-256 in hexadecimal digits");
+        return Err("the last word is not a SHA-256 in hexadecimal digits");
     }
     let caller = Caller { name: name.to_owned(), kinds };
     Ok(TokenHolder {

@@ -183,7 +183,7 @@ pub(crate) struct AgentApplied {
     pub(crate) agent_id: AgentId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) version: Option<u64>,
-    /// True if the profile was the same before.
+    /// True if the stored profile is unchanged.
     pub(crate) unchanged: bool,
 }
 
@@ -204,7 +204,7 @@ pub(crate) struct SchedulesPage {
 pub(crate) struct ScheduleKept {
     pub(crate) name: ScheduleName,
     pub(crate) revision: u64,
-    /// True if the schedule was the same before.
+    /// True if the stored schedule is unchanged.
     pub(crate) unchanged: bool,
     pub(crate) paused: bool,
     /// The next tick; absent if the schedule is paused.
@@ -235,7 +235,7 @@ pub(crate) struct GraphsPage {
 pub(crate) struct GraphKept {
     pub(crate) name: GraphName,
     pub(crate) version: u64,
-    /// True if the graph was the same before.
+    /// True if the stored graph is unchanged.
     pub(crate) unchanged: bool,
 }
 

@@ -501,7 +501,7 @@ impl<'a> Place<'a> {
         let own = self.parent.map(|(_, caller)| ObjectReference::prefix(self.trace.id(), &caller.id));
         for (i, file) in spec.files.iter().enumerate() {
             if !own.as_ref().is_some_and(|own| file.object.object.starts_with(own)) {
-                problems.add(format!("files[{i}].object"), "it is no object of the caller", None);
+                problems.add(format!("files[{i}].object"), "it is not an object of the caller", None);
             }
         }
         let count = spec.files.len() as u64;
@@ -704,7 +704,7 @@ fn reserve_of(undo: &Undo, agent: Option<&AgentProfile>) -> Option<Amount> {
     Some(Amount::new(cost_usd, tokens.unwrap_or(Tokens::ZERO)))
 }
 
-const NO_CEILING: &str = "an undo needs a ceiling: so much is held for it from when its step starts";
+const NO_CEILING: &str = "an undo needs a ceiling: that amount is held from the start of its step";
 
 fn hint_of_ceiling(undo: &Undo, field: &str) -> String {
     format!("add `{field}` to the undo, or to the profile of `{}`", undo.agent_id)
@@ -729,7 +729,7 @@ fn check_undos<'p>(
             None => add("max_cost_usd", NO_CEILING),
             Some(Amount { tokens: Tokens::ZERO, .. }) if bounds_tokens || plan.bounds_tokens(place.0) => {
                 let message =
-                    "the tokens of its graph, or above it, are bounded, and none are held for the undo";
+                    "its graph or an ancestor limits the tokens, but no tokens are held for the undo";
                 add("max_tokens", message);
             }
             Some(_) => {}
@@ -781,7 +781,7 @@ fn check_key_lengths(spec: &ContextSpec, plan: &Plan, problems: &mut Problems) {
         if ContextKey::new(&format!("{}.{key}", spec.child_id)).is_err() {
             problems.add(
                 "steps",
-                format!("the key `{key}` is too long: it is stored as `{}.` and the key", spec.child_id),
+                format!("the key `{key}` is too long: it is stored with the prefix `{}.`", spec.child_id),
                 None,
             );
         }

@@ -257,7 +257,7 @@ pub(super) fn unfit(trace: &Trace, at: ContextIndex, payload: &Payload) -> Optio
     let schema = spec.output_schema.as_ref()?;
     let result = match payload {
         Payload::Inline(value) => schema.check(value).err(),
-        Payload::Reference(_) => Some("a result by reference can't be checked; keep it inline".into()),
+        Payload::Reference(_) => Some("a result by reference can't be checked; return it inline".into()),
     };
     result.or_else(|| {
         let key = spec.output_to.as_ref()?;
@@ -375,7 +375,7 @@ fn out_of_budget(trace: &Trace, at: ContextIndex, now: Timestamp) -> Event {
     // The end of a call returns nothing to an exhausted budget: only a raise helps.
     if node.lifecycle.waiting.iter().any(|hold| hold.attempt == node.attempt()) && trace.blocked(at).is_none()
     {
-        let reason = "its next call waits for calls in flight to return what they don't use".into();
+        let reason = "its next call waits until calls in flight return unused budget".into();
         return Event::Paused { child_id, reason, in_line: true };
     }
     // More may have become available since the hold was denied, so the next attempt requests it

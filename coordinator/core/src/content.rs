@@ -58,9 +58,7 @@ pub(super) fn check_end(
         0 => Ok(()),
         more => check_room(trace, trace.settings(), more).map_err(|refusal| match of_undo {
             0 => refusal.to_string(),
-            _ => format!(
-                "what it did stands, because its undo has no room for what it would be given: {refusal}"
-            ),
+            _ => format!("its work is not undone, because the input of the undo does not fit: {refusal}"),
         }),
     }
 }

@@ -285,7 +285,7 @@ pub(super) fn put(
     check_total(settings, "a shared store", total)?;
     // The values that undos will read are kept even after another value is written to their key.
     let kept = trace.undo_values.bytes() + size;
-    check_total(settings, "what steps that may be undone have read,", kept)?;
+    check_total(settings, "the copy of the values read by steps with an undo,", kept)?;
     Ok(vec![Event::ValueSet { key, value: value.clone(), writer: Some(node.id.clone()) }])
 }
 

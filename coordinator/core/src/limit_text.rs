@@ -294,7 +294,10 @@ pub(super) fn out_of_money(trace: &Trace, context: &ContextNode, dimension: Dime
     match context.terms.on_exhausted {
         OnExhausted::Pause => format!("{what}; {}", raise_now(trace, context, dimension)),
         OnExhausted::Abort => {
-            format!("{what}; {}, or `on_exhausted: pause`, and raise it while it waits", limit.hint())
+            format!(
+                "{what}; {}, or set `on_exhausted: pause` and raise it while the context waits",
+                limit.hint()
+            )
         }
     }
 }

@@ -110,7 +110,7 @@ pub(super) fn answer(trace: &Trace, answered: &AnswerMessage) -> Result<Vec<Even
         return Err(Refusal::NoQuestion { child_id: node.id.clone(), question: number });
     }
     if answered.by.as_ref().is_some_and(|by| by.as_str().len() > MAX_SENDER_BYTES) {
-        let message = format!("the name of who answers has at most {MAX_SENDER_BYTES} bytes");
+        let message = format!("the name of the person who answers has at most {MAX_SENDER_BYTES} bytes");
         return Err(Refusal::Malformed(Problems::one("by", message, None)));
     }
     if let Some(asked) = node.asked() {
@@ -183,5 +183,5 @@ pub(super) fn due(trace: &Trace, at: ContextIndex, now: Timestamp) -> Vec<Event>
 }
 
 fn nobody_answered(asked: &QuestionDetails) -> String {
-    format!("nobody answered within {} ms", asked.form.timeout_ms.unwrap_or_default())
+    format!("no answer within {} ms", asked.form.timeout_ms.unwrap_or_default())
 }

@@ -28,7 +28,7 @@ pub enum Refusal {
     #[error("the run has {have} contexts, and {asked} more would exceed {limit}")]
     MaxContexts { asked: u32, have: u32, limit: Box<SetLimit> },
     #[error(
-        "the trace keeps {have} bytes, and {asked} more would exceed {limit}\n\nhint: give many contexts a large value by a key of the shared store (`input_from`), and not in each goal or input (of a step with an `undo` it counts for each run all the same)"
+        "the trace keeps {have} bytes, and {asked} more would exceed {limit}\n\nhint: put a large value for many contexts into the shared store (`input_from`), not into each goal or input (for a step with an `undo`, it is counted for each run in both cases)"
     )]
     MaxTraceBytes { asked: u64, have: u64, max: u64, limit: Box<SetLimit> },
     #[error("`{parent}` already has as many live children as {limit}")]
@@ -51,7 +51,7 @@ pub enum Refusal {
     Denied(Box<HoldDenied>),
     #[error("{}", .0.describe("grant"))]
     NotGranted(Box<HoldDenied>),
-    #[error("{}; only calls in flight leave too little", .0.describe("grant"))]
+    #[error("{}; more may be left after the calls in flight", .0.describe("grant"))]
     Busy(Box<HoldDenied>),
     #[error("{}: no call is made", exhausted(.context, *.dimension))]
     Halted { context: ChildId, dimension: Dimension, pause: bool },
@@ -101,7 +101,9 @@ pub enum Refusal {
         "`{child_id}` is a graph or an `approve` step and runs no agent; send the message to a step that does"
     )]
     RunsNoAgent { child_id: ChildId },
-    #[error("`{child_id}` has {has} messages; the most are {max}, and {max_bytes} bytes of text in all")]
+    #[error(
+        "`{child_id}` has {has} messages; at most {max} messages and {max_bytes} bytes of text are allowed"
+    )]
     TooManyMessages { child_id: ChildId, has: usize, max: usize, max_bytes: usize },
 
     #[error("`{0}` runs an agent and no graph; name the context of a graph")]

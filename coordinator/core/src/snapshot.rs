@@ -129,7 +129,7 @@ impl Trace {
         let at = self.find(&node.id)?;
         Some(match self.fit(at, hold.amount, hold.closing, Some(hold.ticket)) {
             Fit::Later(denied) => format!("{}; it waits for calls in flight", denied.describe("hold")),
-            Fit::Now => "its turn in the line for the budget has come".into(),
+            Fit::Now => "its hold now fits into the budget".into(),
             Fit::Never(refusal) => refusal.to_string(),
         })
     }

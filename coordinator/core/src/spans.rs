@@ -67,7 +67,7 @@ impl Trace {
 
     #[expect(
         clippy::wildcard_enum_match_arm,
-        reason = "spans tell of few events, and of a new one only if somebody says so"
+        reason = "spans show few events, and a new event only if it is added here"
     )]
     fn what(&self, node: &ContextNode, event: &Event, now: Timestamp) -> Option<What> {
         let happened = |happening| Some(What::Happened(happening));

@@ -62,14 +62,14 @@ impl Why {
     /// The reason in words, for people.
     pub fn describe(self) -> &'static str {
         match self {
-            Why::Estimated => "nobody knows how this call ended; booked at its hold",
-            Why::Corrected => "booked at another amount than the journal has",
+            Why::Estimated => "the end of this call is unknown; booked at its hold",
+            Why::Corrected => "booked at an amount that differs from the journal",
             Why::NotJournaled => "a call whose answer came too late for the journal",
             Why::NotBookedYet => "in the journal, and not booked yet",
             Why::OfProgram => "reported by the program",
             Why::Charge => "an external charge",
             Why::Dispute => "a disputed charge that was accepted",
-            Why::Older => "calls of which only the sum is kept",
+            Why::Older => "calls of which only the sum is stored",
         }
     }
 }

@@ -85,12 +85,12 @@ fn not_kept(error: &directory::Error) -> QueryAnswer {
     error_log::tell(error, None, "agent profiles could not be changed");
     let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
     let hint = if error.is_full() {
-        "delete agents that nobody needs, with `trellis agents delete NAME`: that makes room; then repeat the command"
+        "delete unused agents with `trellis agents delete NAME`, then repeat the command"
     } else {
-        "repeat the same command; what is kept already is not changed again"
+        "repeat the same command; changes that are stored are not made again"
     };
     QueryAnswer::Refused(Refusal {
-        message: format!("the change is not kept yet: {error}{cause}\n\nhint: {hint}"),
+        message: format!("the change is not stored yet: {error}{cause}\n\nhint: {hint}"),
         ..Refusal::unavailable()
     })
 }

@@ -132,7 +132,7 @@ impl Asks {
                 let hint = "give exactly one of `spawn` and `graph`";
                 return Err(Problems::one(
                     "ask.spawn",
-                    "it names nothing to spawn, or two things",
+                    "it has both `spawn` and `graph`, or neither",
                     Some(hint.into()),
                 ));
             }

@@ -128,7 +128,7 @@ impl Intake {
             Some(delete) => {
                 let found = dependents::of(&self.handles, control.trace_id).await;
                 let unknown = |error: &dependents::Error| {
-                    error_log::tell(error, None, "it is unknown who branches from a run");
+                    error_log::tell(error, None, "the branches of a run can't be read");
                 };
                 Some(Command::Delete { delete, branches: found.inspect_err(unknown).ok() })
             }
@@ -161,7 +161,7 @@ impl Intake {
 fn only(subject: &Subject, control: &Control) -> Result<(), Problems> {
     let (mut problems, asked) = (Problems::default(), Subject::of_control(control));
     if !asked.contains(subject) {
-        let message = format!("`{}` is missing: this subject is for nothing else", subject.kind());
+        let message = format!("`{}` is missing: this subject accepts no other message", subject.kind());
         problems.add(subject.kind(), message, None);
     }
     for other in asked.iter().filter(|other| *other != subject) {
@@ -175,7 +175,7 @@ fn inputs(input: Input) -> Result<(TraceId, Vec<Order>), Problems> {
     let orders: Vec<Order> = commands.map(Order::from).collect();
     if orders.is_empty() {
         let hint = "give `answered`, for an answer to a question, or `told`, for a message to an agent";
-        return Err(Problems::one("", "the message says nothing", Some(hint.into())));
+        return Err(Problems::one("", "the message has no content", Some(hint.into())));
     }
     Ok((input.trace_id, orders))
 }

@@ -33,7 +33,7 @@ fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
 }
 
 fn full() -> Refusal {
-    let hint = "delete graphs that nobody needs, with `trellis graphs delete NAME`";
+    let hint = "delete unused graphs with `trellis graphs delete NAME`";
     Refusal::storage_full(format!("there is no room for more graphs\n\nhint: {hint}"))
 }
 
@@ -42,7 +42,7 @@ fn refused(problems: &Problems) -> QueryAnswer {
 }
 
 fn contended(name: &GraphName) -> QueryAnswer {
-    let message = format!("others change the graph `{name}` all the time: try again");
+    let message = format!("other requests keep changing the graph `{name}`: try again");
     QueryAnswer::Refused(Refusal { message, ..Refusal::unavailable() })
 }
 
@@ -88,7 +88,7 @@ fn check(name: &GraphName, mut graph: Value, shelf: &Shelf) -> Result<Value, Pro
             let bytes = domain::json::size_bytes(&kept);
             if bytes > MAX_KEPT_BYTES {
                 let message = format!("it has {bytes} bytes, more than the {MAX_KEPT_BYTES} allowed");
-                problems.add("", message, Some("keep parts of it as graphs of their own".into()));
+                problems.add("", message, Some("store parts of it as separate graphs".into()));
             }
             problems.or(kept)
         }

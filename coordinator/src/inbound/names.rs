@@ -62,8 +62,7 @@ pub(super) async fn unknown(handles: &Handles, name: &GraphName) -> Result<Strin
     {
         return Ok(format!("did you mean `{meant}`?"));
     }
-    Ok("`trellis graphs list` shows all of them; a file is named as `./facts.yaml`, and read by `trellis`"
-        .into())
+    Ok("`trellis graphs list` shows all of them; for a file, write its path, such as `./facts.yaml`".into())
 }
 
 /// Reads a definition of so many bytes, with the graphs that it names.

@@ -45,7 +45,7 @@ fn belongs(query: Query, subject: &Subject) -> Result<Query, Problems> {
     if own == *subject {
         return Ok(query);
     }
-    Err(Problems::one("", "it is not taken on this subject", Some(format!("send it on `{own}`"))))
+    Err(Problems::one("", "this subject does not accept it", Some(format!("send it on `{own}`"))))
 }
 
 async fn answer(
@@ -57,7 +57,7 @@ async fn answer(
     if let Ok(query) = &query
         && let Err(error) = audit::keep(handles, query, message).await
     {
-        error_log::tell(&error, None, "it could not be kept who asks for a change: nothing is changed");
+        error_log::tell(&error, None, "the sender of a change could not be recorded: nothing is changed");
         return reply(handles, message.reply_to.as_ref(), &QueryAnswer::Refused(Refusal::unavailable()))
             .await;
     }
@@ -119,7 +119,7 @@ async fn tell_to_drain(handles: &Handles, drain: Drain) -> QueryAnswer {
     match handles.bus.broadcast(&Subject::Drain, &Headers::new(), payload.into()).await {
         Ok(()) => QueryAnswer::ToldToDrain { worker_id: drain.worker_id },
         Err(error) => {
-            tracing::warn!(%error, worker_id = %drain.worker_id, "a worker could not be told to drain");
+            tracing::warn!(%error, worker_id = %drain.worker_id, "the request to drain could not be sent to a worker");
             QueryAnswer::Refused(Refusal::unavailable())
         }
     }
@@ -195,7 +195,7 @@ async fn branches_of(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer
         Ok(branches) => Ok(QueryAnswer::Branches { branches }),
         Err(dependents::Error::Store(error)) => Err(error.into()),
         Err(error @ (dependents::Error::Bus(_) | dependents::Error::Corrupt(_))) => {
-            error_log::tell(&error, None, "it is unknown who branches from a run");
+            error_log::tell(&error, None, "the branches of a run can't be read");
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }
@@ -210,7 +210,7 @@ async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, d
             OpenResult::Whole(record, _) | OpenResult::Refused(Broken { record: Some((record, _)), .. }),
         ) => record,
         Some(OpenResult::Refused(_)) => {
-            let why = "what is stored of the run is not authentic; it is rebuilt from its event log when it is next worked on";
+            let why = "the stored state of the run is not authentic; a coordinator rebuilds it from its event log when it next works on the run";
             return Ok(QueryAnswer::Refused(Refusal::not_authentic(why)));
         }
         Some(OpenResult::Foreign(_) | OpenResult::Damaged(_)) => {
@@ -228,7 +228,7 @@ async fn snapshot(handles: &Handles, trace_id: TraceId) -> Result<QueryAnswer, d
             Ok(QueryAnswer::Snapshot { state })
         }
         Err(error) => {
-            tracing::warn!(%trace_id, %error, "a stored trace can't be read, so nobody can be told what it is");
+            tracing::warn!(%trace_id, %error, "a stored trace can't be read; its state can't be shown");
             Ok(QueryAnswer::Refused(Refusal::unavailable()))
         }
     }

@@ -77,6 +77,6 @@ fn check(same_trace: bool, subject: &ChildId, message: &ChildId) -> Result<(), P
     if same_trace && subject == message {
         return Ok(());
     }
-    let message = "the message names another run or context than its subject";
+    let message = "the run or context in the message differs from that in its subject";
     Err(Problems::one("", message, None))
 }

@@ -47,7 +47,7 @@ fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
 }
 
 fn full() -> Refusal {
-    let hint = "delete schedules that nobody needs, with `trellis schedule delete NAME`, or make their tasks smaller";
+    let hint = "delete unused schedules with `trellis schedule delete NAME`, or make their tasks smaller";
     Refusal::storage_full(format!("there is no room for more schedules\n\nhint: {hint}"))
 }
 
@@ -57,7 +57,7 @@ fn refused(problems: &Problems) -> QueryAnswer {
 
 /// The answer if other clients changed the schedule at every try.
 fn contended(name: &ScheduleName) -> QueryAnswer {
-    let message = format!("others change the schedule `{name}` all the time: try again");
+    let message = format!("other requests keep changing the schedule `{name}`: try again");
     QueryAnswer::Refused(Refusal { message, ..Refusal::unavailable() })
 }
 
@@ -115,7 +115,7 @@ async fn keep(
                 0 => format!("there is no schedule `{name}`, and revision {expected} was expected"),
                 _ => format!("`{name}` has revision {found}, and {expected} was expected"),
             };
-            let hint = "look at it with `trellis schedule show`, and put it again";
+            let hint = "read it with `trellis schedule show`, and apply it again";
             return Ok(refused(&Problems::one("revision", message, Some(hint.into()))));
         }
         if exists && is_same(all.given(name).await?.as_ref(), given, &known, readable) {
@@ -155,7 +155,7 @@ fn check(handles: &Handles, given: &Json, readable: &ReadySchedule) -> Result<()
     let next = readable.timetable.next(now);
     if next.is_none_or(|next| readable.until.is_some_and(|until| next > until)) {
         let path = if readable.until.is_some() { "until" } else { "cron" };
-        problems.add(path, "it would never be due any more", None);
+        problems.add(path, "it would never be due again", None);
     }
     let bytes = given.size_bytes();
     if !handles.bus.fits(usize::try_from(bytes).unwrap_or(usize::MAX)) {
@@ -166,7 +166,7 @@ fn check(handles: &Handles, given: &Json, readable: &ReadySchedule) -> Result<()
 
 fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
     if !exists && handles.schedules.count() >= MAX_SCHEDULES {
-        let hint = "delete schedules that nobody needs, with `trellis schedule delete NAME`";
+        let hint = "delete unused schedules with `trellis schedule delete NAME`";
         let message = format!("there are {MAX_SCHEDULES} schedules already\n\nhint: {hint}");
         return Some(Refusal::new("too_many_schedules", "G16", message));
     }

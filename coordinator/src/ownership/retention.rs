@@ -104,7 +104,7 @@ async fn remove(handles: &Handles, trace_id: TraceId) -> Result<RemovalOutcome, 
         Some(Stored::Whole(record, _)) if has_ended(handles, trace_id, &record) => record.version,
         // The list says that the run has ended, but the list is not signed.
         Some(Stored::Whole(..) | Stored::Refused(_) | Stored::Foreign(_) | Stored::Damaged(_)) => {
-            tracing::warn!(%trace_id, "a run is listed for removal that has not been over for the retention, or can't be believed; it is kept");
+            tracing::warn!(%trace_id, "a run listed for removal is kept: its retention has not passed, or its state is not authentic");
             return Ok(RemovalOutcome::Kept);
         }
     };

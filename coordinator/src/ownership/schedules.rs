@@ -31,7 +31,7 @@ pub(crate) async fn run(handles: Arc<Handles>, owned: watch::Receiver<Arc<Vec<Pa
             let handles = &handles;
             async move {
                 let waits = schedule_runner::look_after(handles, &name).await.unwrap_or_else(|error| {
-                    error_log::tell(&error, None, "a schedule can't be looked after now; trying again");
+                    error_log::tell(&error, None, "a schedule can't be processed now; trying again");
                     tracing::debug!(%name, "which");
                     true
                 });

@@ -90,7 +90,7 @@ fn tell(count: usize, what: &str) {
 }
 
 fn warn(error: &Error) {
-    error_log::tell(error, None, "what an earlier key signed could not be signed again; trying again");
+    error_log::tell(error, None, "data signed with an earlier key could not be signed again; trying again");
 }
 
 /// Signs the logs of the registries, and the profiles in the store. Returns how many messages and

@@ -71,7 +71,7 @@ pub(crate) enum Error {
         #[source]
         source: PublishError,
     },
-    #[error("{log} is ahead of what is known here")]
+    #[error("{log} has newer entries than this coordinator has read")]
     Behind { log: &'static str },
 }
 

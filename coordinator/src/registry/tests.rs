@@ -189,7 +189,7 @@ async fn a_reader_that_can_not_catch_up_is_behind() {
     let bus = bus();
     append_next(&registry(&bus)).await;
     let error = registry(&bus).caught_up().await.unwrap_err();
-    assert_eq!(error.to_string(), "the log of numbers is ahead of what is known here");
+    assert_eq!(error.to_string(), "the log of numbers has newer entries than this coordinator has read");
 }
 
 /// Loses what one side sends.

@@ -33,7 +33,7 @@ const MAX_LOADS: usize = 5;
 const RETRY_LOAD_MS: u64 = 30_000;
 
 /// The reason for deciding nothing on data that a coordinator with other keys may have written.
-const FOREIGN: &str = "what is stored of it carries no code, or one of a key that is not known here: perhaps a coordinator \
+const FOREIGN: &str = "its stored state has no code, or a code of a key that is not known here: perhaps a coordinator \
     with other keys wrote it";
 
 /// A trace as it was loaded.
@@ -294,8 +294,7 @@ impl Shard {
                 Ok(_) => match found.fault {
                     Some(Fault::Corrupt) => Err("it is corrupt, and its event log can't rebuild it".into()),
                     Some(Fault::Forged | Fault::Foreign) => {
-                        Err("what is stored of it is not authentic, and its event log can't rebuild it"
-                            .into())
+                        Err("its stored state is not authentic, and its event log can't rebuild it".into())
                     }
                     Some(Fault::Outbox(whole)) => {
                         let (trace, seal) = *whole;
@@ -349,7 +348,7 @@ impl Shard {
             return;
         }
         let later = |(id, (reason, version)): (&TraceId, &(String, u64))| {
-            tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
+            tracing::error!(trace_id = %id, reason, "a trace can't be processed");
             let timer = (*version > 0).then(|| now.plus_millis(RETRY_LOAD_MS));
             SentOutboxes {
                 trace_id: *id,
@@ -374,7 +373,7 @@ impl Shard {
     /// replaces all of the data; otherwise the data stays for an operator to inspect. Returns none
     /// if the data is gone by now.
     async fn damaged(&mut self, id: TraceId, found: &str) -> Result<Option<FoundTrace>, store::Error> {
-        tracing::error!(trace_id = %id, found, "what the store has of a trace is not what a coordinator writes; trying its event log");
+        tracing::error!(trace_id = %id, found, "the stored data of a trace is invalid; trying its event log");
         self.handles.damaged.fetch_add(1, Ordering::Relaxed);
         let version = self.handles.store.versions(&[id]).await?.first().copied().unwrap_or_default();
         // Loads after reading the version: a writer that replaces the data from now on changes the
@@ -388,7 +387,7 @@ impl Shard {
 
     /// Postpones the timer of data without a version.
     async fn put_off(&mut self, id: TraceId, reason: &str, now: Timestamp) {
-        tracing::error!(trace_id = %id, reason, "nothing is decided on a trace");
+        tracing::error!(trace_id = %id, reason, "a trace can't be processed");
         if let Err(error) = self.handles.store.delay(id, now.plus_millis(RETRY_LOAD_MS)).await {
             error_log::tell(&error, None, "the timer of a trace that can't be read could not be moved ahead");
         }

@@ -98,7 +98,7 @@ pub(crate) async fn check(
         return Err(Error::Foreign);
     }
     if stored.version() == 0 && outlived(last_at, millis(handles.config.topology.keep_logs), now) {
-        tracing::warn!(trace_id = %id, %last_at, "the log of a trace has only messages that it can't have kept for so long: they were stored again, and nothing is made of them");
+        tracing::warn!(trace_id = %id, %last_at, "the log of a trace has only messages older than its retention: they were stored again, and are ignored");
         return Ok(None);
     }
     match rest {

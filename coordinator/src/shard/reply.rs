@@ -44,7 +44,7 @@ pub(crate) struct Reply {
 }
 
 /// The answer to a request for a trace whose state and log both fail their signature check.
-pub(crate) const NOT_AUTHENTIC: &str = "what is stored of the run was not written by a coordinator with these keys, and its \
+pub(crate) const NOT_AUTHENTIC: &str = "the stored state of the run was not written by a coordinator with these keys, and its \
     event log can't rebuild it; see the logs of the coordinators, and docs/authenticity.md";
 
 impl Reply {

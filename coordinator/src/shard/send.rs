@@ -320,7 +320,7 @@ async fn remove(bus: &Bus, contexts: Vec<RemovedContext>) {
             error_log::tell(
                 &error,
                 Some(trace_id),
-                "the event log of a deleted trace keeps what it says until its age",
+                "the event log of a deleted trace keeps its content until it expires",
             );
         }
     }

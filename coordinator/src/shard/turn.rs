@@ -170,12 +170,12 @@ impl Shard {
         if job.refused {
             tracing::error!(%trace_id, "a decision panicked again; its message is given up");
             if matches!(job.work, Work::Wake(_)) {
-                let reason = "what is due in it can't be decided".to_owned();
+                let reason = "the decision on its due timer panics".to_owned();
                 self.postpone(&BTreeMap::from([(trace_id, (reason, version))]), now).await;
             }
             Reply::given_up(job).finish_alone(&self.handles.bus).await;
         } else {
-            tracing::error!(%trace_id, "a decision panicked; it is made again on what is stored");
+            tracing::error!(%trace_id, "a decision panicked; trying it again on the stored state");
             self.again.push(Job { refused: true, ..job });
         }
     }

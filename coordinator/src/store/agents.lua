@@ -1,10 +1,10 @@
--- Writes versions of agent profiles, each if it is later than the one that is there, or the same and to be written again.
+-- Writes versions of agent profiles: each that is later than the stored one, or equal to it and marked to be written again.
 --
--- Guarantee: all or nothing, and the revision rises if anything changed. Redis refuses a script for lack of memory or
--- disk only at its first write.
+-- Guarantee: all or nothing, and the revision rises if a profile changed. If memory or disk is short, Redis refuses a
+-- script only at its first write.
 --
--- KEYS  1 profiles by agent id, and their revision   2 the version of each: both in one slot
--- ARGV  1 the field of the revision   2 the least revision, then agent id, version, text ("": deleted), "1": also the same version …
+-- KEYS  1 profiles by agent id, and their revision   2 the version of each; both in one slot
+-- ARGV  1 the field of the revision   2 the least revision, then agent id, version, text ("": deleted), "1": also an equal version …
 -- Replies  the revision
 
 if #KEYS ~= 2 or #ARGV % 4 ~= 2 then error('agents.lua: wrong arguments') end

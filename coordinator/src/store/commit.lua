@@ -1,19 +1,19 @@
--- Writes one change of one trace, if the trace has the expected version, by the expected commit.
+-- Writes one change of one trace, if the trace has the expected version, written by the expected commit.
 --
--- Guarantee: the trace and its values change both or not at all. Redis refuses a script for lack of memory or disk
--- only at its first write. The trace itself is read first, and written last; what is written before it does no
--- harm alone: a timer, an entry in a list, a counter. Only values of another type than a hash, which nobody but a
--- stranger writes, could end the script halfway. Numbers stay strings: Lua's doubles would round them.
+-- Guarantee: the trace and its values change together or not at all. If memory or disk is short, Redis refuses a script
+-- only at its first write. The trace itself is read first and written last. The writes before it are harmless alone: a
+-- timer, an entry in a list, a counter. Only values with a type other than hash could end the script halfway, and
+-- coordinators never write such values. Numbers stay strings, because Lua's doubles would round them.
 --
 -- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 counter, 6 ended,
---       7 the revision of the agent profiles: all of one partition. The index of runs is in keys that begin with
---       that of the runs: of each term, of the costs and of the ids. So they have its hash tag.
--- ARGV  1 trace id        2 version expected, 0: does not exist, UNREADABLE: what is there is no trace
+--       7 the revision of the agent profiles; all of one partition. The index of runs has one key for each term, one for
+--       the costs and one for the ids. They begin with the key of the runs, so they have its hash tag.
+-- ARGV  1 trace id        2 expected version, 0: does not exist, UNREADABLE: the stored data is not a trace
 --      12 text of its field `made` ("": any)
---      13 the revision of the agent profiles that it was decided with ("": it names none)
---      14 where the index of runs has it from now on ("": as before): when it began, its cost ("-": none), its terms
+--      13 the revision of the agent profiles used for the decision ("": no profile)
+--      14 its new place in the index of runs ("": unchanged): its begin, its cost ("-": none), its terms
 --       3 timer           4 ended at           5 opened at          ("": none)
---       6 how many runs the index keeps        7 "1": what was stored before is replaced, but for outboxes; "2": all of it
+--       6 the most runs in the index           7 "1": replaces the stored data except outboxes; "2": replaces all of it
 --       8 count of fields set, the version first     9 count of fields deleted
 --      10 count of values set     11 count of values deleted, then field, text … field … value, text … value …
 -- Replies  {"done", counter}   {"conflict", version found, counter}   {"outdated", revision found, counter}
@@ -28,14 +28,14 @@ local values_end = deleted_end + 2 * ARGV[10]
 local gone_end = values_end + ARGV[11]
 if #KEYS ~= 7 or #ARGV ~= gone_end then error('commit.lua: wrong arguments') end
 
--- What a coordinator can't have written counts as lost: the counter begins again, which is seen, and the partition
--- is compared with its log. Readers take a digit more, so that a counter that reaches this bound goes back only once.
+-- An invalid counter is handled as a lost one: it restarts, its owner detects that, and the partition is compared with
+-- its log. Readers accept one more digit, so that a counter that reaches this bound goes back only once.
 local counted = redis.call('GET', KEYS[5])
 local is_strange = counted and (not string.match(counted, '^[1-9]%d*$') or #counted > 14)
 if is_strange then counted = false end
 
 local stored = redis.pcall('HMGET', KEYS[1], 'v', 'made', 'index')
--- What is no trace has no version; it must not keep the other writes of a batch from being answered.
+-- Data that is not a trace has no version. It must not prevent the answers to the other writes of a batch.
 local found = stored[1] or '0'
 if stored.err then
   stored = {}
@@ -49,7 +49,7 @@ if found ~= ARGV[2] or (ARGV[12] ~= '' and stored[2] ~= ARGV[12]) then
 end
 if ARGV[13] ~= '' then
   local revision = redis.call('ZSCORE', KEYS[7], 'revision') or '0'
-  -- One that is none holds nobody up: the next change of profiles sets it.
+  -- An invalid revision must not block a commit: the next change of profiles sets it.
   if not string.match(revision, '^%d+$') or #revision > 15 then
     redis.call('ZREM', KEYS[7], 'revision')
   elseif tonumber(revision) > tonumber(ARGV[13]) then
@@ -78,12 +78,12 @@ else
 end
 if is_strange then redis.call('DEL', KEYS[5]) end
 local counter = redis.call('INCR', KEYS[5])
--- Now and then is often enough.
+-- The list is trimmed at every 64th commit, to save time.
 if counter % 64 == 0 then
   redis.call('ZREMRANGEBYRANK', KEYS[4], 0, '-' .. ARGV[6])
 end
--- The field says which entries the index has of it: those that it has no more are removed.
--- Nothing is decided by it: one that is no list, which only a stranger writes, keeps no commit from being made.
+-- The field `index` lists the entries of the trace in the index; entries that it no longer has are removed.
+-- No decision depends on the index, so a key with a wrong type, which no coordinator writes, does not prevent a commit.
 if ARGV[14] ~= '' or ARGV[7] ~= '' then
   local function words(text)
     local list = {}

@@ -1,18 +1,18 @@
--- Sets the mark of a partition, up to where the event log is in the store, if the partition is as the caller has seen it;
--- or only reads it.
+-- Sets the mark of a partition: the place up to which the store has the event log. It is set only if the partition is
+-- as the caller has seen it. Without a new mark, the script only reads.
 --
--- Guarantee: the mark is set only if the counter has not gone back, nobody has changed the mark, and the server is the
--- process that it was. So it has lost nothing since it was seen. A server that does not say which process it is has the
--- same name always, and the other two have to do. All is read before the only write.
+-- Guarantee: the mark is set only if the counter has not gone back, the mark is unchanged, and the server is the same
+-- process. So the server has lost nothing since the caller's read. For a server that does not report its process, only
+-- the first two conditions are checked. All is read before the only write.
 --
--- KEYS  1 counter, 2 mark: of one partition
+-- KEYS  1 counter, 2 mark; of one partition
 -- ARGV  1 the lowest counter it may have   2 its mark ("": none)   3 the server's run   4 the new mark ("": only read)
 -- Replies  {"done" | "differs", counter, mark, run}: as found, before the write
 
 if #KEYS ~= 2 or #ARGV ~= 4 or not string.match(ARGV[1], '^%d+$') then
   error('mark.lua: wrong arguments')
 end
--- What is no counter counts as lost, and what is no mark as none: only a stranger writes them.
+-- An invalid counter is handled as a lost one, an invalid mark as a missing one; coordinators never write such values.
 local counter = redis.pcall('GET', KEYS[1])
 if type(counter) ~= 'string' or not string.match(counter, '^%d+$') or #counter > 15 then counter = '0' end
 local mark = redis.pcall('GET', KEYS[2])

@@ -1,11 +1,11 @@
--- Removes a trace that has ended, with all that the store knows of it, if it still has the given version and
--- waits for nothing: a timer of an ended trace means that it still has something to send.
+-- Removes a trace that has ended, with all its data in the store, if it still has the given version and no timer: a timer
+-- of an ended trace means that it still has messages to send.
 --
 -- Guarantee: all or nothing. The keys are read and the arguments checked before the first write.
 --
--- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 ended, 6 its branches: all of one partition.
---       The index of runs is in keys that begin with that of the runs; the trace's field `index` names its terms.
--- ARGV  1 trace id   2 version ("0": it is gone already, and only listed)
+-- KEYS  1 trace, 2 values of its shared store, 3 timers, 4 runs, 5 ended, 6 its branches; all of one partition.
+--       The keys of the index of runs begin with the key of the runs; the trace's field `index` lists its terms.
+-- ARGV  1 trace id   2 version ("0": the trace is gone, only its entries in lists are left)
 -- Replies  "done"   "changed": another version, or a timer; nothing was removed
 
 if #KEYS ~= 6 or #ARGV ~= 2 or not string.match(ARGV[2], '^%d+$') then

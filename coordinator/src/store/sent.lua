@@ -1,12 +1,12 @@
--- Clears outboxes of a trace that were sent, and sets its timer if the trace still has the given version, by the given
--- commit. A trace that has expired has version 0: so the timer it left behind can be removed.
+-- Clears the sent outboxes of a trace, and sets its timer if the trace still has the given version, written by the given
+-- commit. An expired trace has version 0, so that its remaining timer can be removed.
 --
 -- Guarantee: the keys are read and the arguments checked before the first write.
 --
--- KEYS  1 trace, 2 timers: of one partition
--- ARGV  1 trace id   2 version ("": leave the timer)   3 timer ("": none)   4 text of its field `made` ("": any)
+-- KEYS  1 trace, 2 timers; of one partition
+-- ARGV  1 trace id   2 version ("": the timer stays)   3 timer ("": none)   4 text of its field `made` ("": any)
 --       5 "1": if the timer is set, all outboxes are cleared, then the outboxes' fields
--- Replies  "done"   "changed": another version or commit, the timer was left
+-- Replies  "done"   "changed": another version or commit; the timer stays
 
 local function whole_or_none(text)
   return text == '' or (string.match(text, '^%d+$') and #text <= 15)

@@ -60,20 +60,20 @@ pub async fn processes(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings
             differences(&policies, findings);
         }
         Ok(QueryAnswer::Refused(refusal)) => {
-            let hint = "their log says why; if Redis is away, `redis` below says so";
+            let hint = "their log has the reason; `redis` below checks whether Redis can be reached";
             findings.add(
                 "coordinators",
                 Level::Fail,
-                format!("answer, but refuse: {}", refusal.message),
+                format!("reject the query: {}", refusal.message),
                 Some(hint),
             );
         }
         Ok(_) => {
-            let hint = "they may have another version than this command: `trellis --version`";
+            let hint = "their version may differ from this command's: `trellis --version`";
             findings.add(
                 "coordinators",
                 Level::Fail,
-                "gave an answer that does not fit the query",
+                "sent an answer that does not match the query",
                 Some(hint),
             );
         }
@@ -104,7 +104,7 @@ pub async fn processes(bus: &ClientBus, bounds: &Bounds, findings: &mut Findings
             work::twins(&found, findings);
             work::unknown_tools(bus, &found, findings).await;
             for apart in policies_apart(&found) {
-                let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows them, `trellis admin-log` since when";
+                let hint = "start all workers of a pool with the same --policy; `trellis workers list` shows the policies, `trellis admin-log` when they changed";
                 findings.add("worker-policies", Level::Warn, apart, Some(hint));
             }
         }
@@ -136,9 +136,8 @@ fn worker_clocks(workers: &[WorkerState], findings: &mut Findings) {
 fn differences(policies: &[Policy], findings: &mut Findings) {
     let Some((first, others)) = policies.split_first() else { return };
     if policies.iter().any(|one| policies.iter().any(|other| other.keys_are_apart(one))) {
-        let found =
-            "have different keys: what one writes, another does not believe, and decides nothing about it";
-        let hint = "give all of them the same --log-key-file; docs/authenticity.md says in which order keys are changed";
+        let found = "have different keys: a coordinator rejects the traces that another one has signed";
+        let hint = "give all of them the same --log-key-file; docs/authenticity.md has the order for a change of keys";
         findings.add("log-keys", Level::Warn, found.to_owned(), Some(hint));
     }
     let same =
@@ -150,10 +149,10 @@ fn differences(policies: &[Policy], findings: &mut Findings) {
     let retention = Duration::from_millis(holds.retention_ms);
     let maximum = holds.max_cost_usd.map_or("none".to_owned(), |usd| usd.to_string());
     let found = format!(
-        "were started with different options; what holds: --retention {}s, --max-cost-usd {maximum}",
+        "were started with different options; in effect: --retention {}s, --max-cost-usd {maximum}",
         retention.as_secs()
     );
-    let hint = "start all of them with the same --retention and --max-cost-usd; the longest retention and the lowest maximum hold";
+    let hint = "start all of them with the same --retention and --max-cost-usd; the longest retention and the lowest maximum apply";
     findings.add("options", Level::Warn, found, Some(hint));
 }
 
@@ -182,8 +181,8 @@ pub fn policies_apart(workers: &[WorkerState]) -> Vec<String> {
 pub async fn stream_settings(bus: &ClientBus, findings: &mut Findings) {
     let Ok(differences) = bus.differences().await else { return };
     if !differences.is_empty() {
-        let hint = "`trellis provision` sets what can be changed, given the sizes and replicas that the coordinators were started \
-                    with; a stream whose retention, storage or discard differs must be made anew, and no coordinator starts before";
+        let hint = "`trellis provision`, with the sizes and replicas of the coordinators, corrects the settings that can change; \
+                    a stream with another retention, storage or discard must be created again, and no coordinator starts before";
         findings.add("stream-settings", Level::Warn, differences.join("; "), Some(hint));
     }
 }
@@ -215,7 +214,7 @@ pub async fn streams(bus: &ClientBus, findings: &mut Findings) {
         return findings.add("streams", Level::Ok, found, None);
     };
     let hint = format!(
-        "the first coordinator creates them, or `trellis provision`; nats-server needs {} of storage for them, or less with smaller sizes \
+        "start a coordinator or run `trellis provision` to create them; nats-server needs {} of storage for them, or less with smaller sizes \
          (--max-log-bytes, --max-queue-bytes)",
         size(Topology::default().reserved_bytes())
     );
@@ -255,12 +254,7 @@ pub async fn storage(bus: &ClientBus, findings: &mut Findings) {
     let queued = words(&|fill| queue(fill) && fill.percent() >= REFUSED_FROM_PERCENT);
     if !queued.is_empty() {
         let hint = "start more workers or coordinators, or raise --max-queue-bytes of the coordinators";
-        findings.add(
-            "storage",
-            Level::Warn,
-            format!("messages wait, with little room left: {queued}"),
-            Some(hint),
-        );
+        findings.add("storage", Level::Warn, format!("queues are nearly full: {queued}"), Some(hint));
     }
     if refusing.is_empty() && dropping.is_empty() && queued.is_empty() {
         let reserved: u64 = fills.iter().filter_map(|fill| fill.max_bytes).sum();
@@ -281,7 +275,7 @@ fn hint_for_full_logs(full: impl Iterator<Item = Storage>) -> String {
         full.partition(|storage| *storage == Storage::Stream(Stream::Audit));
     let raise = (!others.is_empty()).then_some("raise --max-log-bytes of the coordinators");
     let keep = (!audit.is_empty()).then_some(
-        "AGENT_AUDIT never has more than 64 MiB, whatever --max-log-bytes says: store what `trellis admin-log -o json` shows elsewhere, in time",
+        "AGENT_AUDIT is limited to 64 MiB, independent of --max-log-bytes: copy the output of `trellis admin-log -o json` to another place in time",
     );
     raise.into_iter().chain(keep).collect::<Vec<_>>().join("; ")
 }

@@ -121,7 +121,7 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
     let Some(oldest) = runs.iter().min_by_key(|run| run.started_at) else { return };
     let days = Clock::default().now().millis_since(oldest.started_at) / 86_400_000;
     let found = format!(
-        "{} not over long after it was submitted, the oldest, {}, after {}",
+        "{} still live long after submission, the oldest, {}, after {}",
         match runs.len() {
             1 => "1 run is".to_owned(),
             several => format!("{several} runs are"),
@@ -130,8 +130,8 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
         count(days, "day")
     );
     let hint = format!(
-        "what a run keeps stays as long as it lasts: `trellis runs describe {}` says what it waits for, `trellis runs cancel` ends it, \
-         and `timeout_ms` in a submission bounds the next ones",
+        "a run keeps its stored data until it ends: `trellis runs describe {}` shows what it waits for, `trellis runs cancel` ends it, \
+         and `timeout_ms` in a submission limits future runs",
         oldest.trace_id
     );
     findings.add("old-runs", Level::Warn, found, Some(&hint));
@@ -148,14 +148,14 @@ async fn lags(bus: &ClientBus, findings: &mut Findings) {
             waited(&backlog)
         );
         let hint =
-            "start more coordinators; /readyz and the log of each say whether it reaches Redis and has room";
+            "start more coordinators; /readyz and the log of each show whether it reaches Redis and has room";
         findings.add("intake", Level::Warn, found, Some(hint));
     }
     if let Ok(backlog) = bus.backlog(&Consumer::Span).await
         && waited(&backlog) >= LONG_SECONDS
     {
         let found = format!(
-            "those of {} wait to be exported, the oldest for {} s",
+            "the spans of {} wait for export, the oldest for {} s",
             count(backlog.pending, "context"),
             waited(&backlog)
         );
@@ -170,7 +170,8 @@ pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
         Ok(Some(stored)) => {
             let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
             let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
-            let hint = "`trellis dead list` and `trellis dead show ID` say what was refused and why";
+            let hint =
+                "`trellis dead list` and `trellis dead show ID` show each refused message and the reason";
             let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
             findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
         }
@@ -206,16 +207,16 @@ pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut 
         }
     }
     let Some((trace_id, silent)) = stuck.iter().max_by_key(|(_, silent)| *silent) else {
-        let found = format!("none of {} stands still", count(runs.len() as u64, "old run"));
+        let found = format!("none of {} is stuck", count(runs.len() as u64, "old run"));
         return findings.add("stuck-runs", Level::Ok, found, None);
     };
     let found = format!(
-        "nothing has happened for long in {}, for {} in {trace_id}",
+        "no recent events in {}: none for {} in {trace_id}",
         count(stuck.len() as u64, "run"),
         count(silent.as_secs() / 60, "minute")
     );
     let hint =
-        format!("`trellis runs describe {trace_id}` says what it waits for; `trellis runs cancel` ends it");
+        format!("`trellis runs describe {trace_id}` shows what it waits for; `trellis runs cancel` ends it");
     findings.add("stuck-runs", Level::Warn, found, Some(&hint));
 }
 
@@ -228,7 +229,7 @@ pub(super) fn twins(workers: &[WorkerState], findings: &mut Findings) {
     if !twins.is_empty() {
         let found =
             format!("more than one worker is called {}", twins.into_iter().collect::<Vec<_>>().join(", "));
-        findings.add("worker-ids", Level::Warn, found, Some("give each an --id of its own, or none"));
+        findings.add("worker-ids", Level::Warn, found, Some("give each worker its own --id, or none"));
     }
 }
 
@@ -262,7 +263,7 @@ pub(super) async fn unknown_tools(bus: &ClientBus, workers: &[WorkerState], find
             agents.iter().copied().collect::<Vec<_>>().join(", ")
         );
         let hint = format!(
-            "add `{server}` under `mcp` in the settings of a worker of the pool (--config), or take its tools out of `tools`"
+            "add `{server}` under `mcp` in the settings of a worker of the pool (--config), or remove its tools from `tools`"
         );
         findings.add("tools", Level::Warn, found, Some(&hint));
     }
@@ -273,7 +274,7 @@ pub(super) fn dropped_spans(workers: &[WorkerState], findings: &mut Findings) {
     let dropped = workers.iter().fold(0_u64, |sum, worker| sum.saturating_add(worker.spans_dropped));
     if dropped > 0 {
         let found = format!("workers have dropped {} since they started", count(dropped, "span"));
-        let hint = "their collector is away or too slow: their log says since when, `trellis_spans_dropped_total` which worker";
+        let hint = "their collector can't be reached or is too slow; their logs have the time, and `trellis_spans_dropped_total` shows which worker";
         findings.add("dropped-spans", Level::Warn, found, Some(hint));
     }
 }

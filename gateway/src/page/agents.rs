@@ -23,7 +23,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
         ul class="cards" { @for agent in applied { (card(agent, version(agent))) } }
         @if !built_in.is_empty() {
             h2 { "Built in" }
-            p class="hint" { "Every worker has these. They need no model: for first steps and tests." }
+            p class="hint" { "Every worker has these agents. They need no model, and are meant for first steps and tests." }
             ul class="cards small" { @for agent in built_in { (card(agent, None)) } }
         }
     };
@@ -61,7 +61,7 @@ fn kind(kind: AgentKind) -> &'static str {
 /// The settings that the profile contains.
 fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
     let model = agent.model.as_ref().map(|model| match &agent.fallback_model {
-        Some(other) => format!("{model}, else {other} when money is short"),
+        Some(other) => format!("{model}, or {other} when the budget is low"),
         None => model.to_string(),
     });
     let tools = agent.tools.as_ref().map(|tools| match tools.len() {
@@ -69,12 +69,13 @@ fn facts(agent: &AgentProfile) -> Vec<(&'static str, String)> {
         _ => tools.iter().map(ToolName::as_str).collect::<Vec<_>>().join(", "),
     });
     // A model without a list has all tools of its parent. Agents of other kinds show no tools.
-    let tools = tools.or_else(|| (agent.kind == AgentKind::Llm).then(|| "all of who starts it".to_owned()));
+    let tools =
+        tools.or_else(|| (agent.kind == AgentKind::Llm).then(|| "all tools of its parent".to_owned()));
     let ceilings = [
         agent.max_cost_usd.map(|usd| usd.to_string()),
         agent.max_tokens.map(|tokens| format!("{tokens} tokens")),
         agent.timeout_ms.filter(|ms| *ms > 0).map(human_time::age),
-        agent.closing_reserve_usd.map(|usd| format!("{usd} of it kept for a last report")),
+        agent.closing_reserve_usd.map(|usd| format!("{usd} of it reserved for a last report")),
     ];
     let ceilings: Vec<String> = ceilings.into_iter().flatten().collect();
     let facts = [

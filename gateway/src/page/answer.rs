@@ -96,7 +96,7 @@ fn sign_in((detail, hint): (&str, Option<&str>)) -> Markup {
                 button type="submit" { "Sign in" }
             }
             p class="hint" {
-                "`trellis page` prints a link that signs in. The token of a `trellis dev` is in the file `token` of its directory; \
+                "`trellis page` prints a sign-in link. A `trellis dev` stores its token in the file `token` of its directory; \
                  for a gateway, `trellis gateway token` makes one."
             }
             @if detail != "a token is needed" {

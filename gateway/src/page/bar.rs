@@ -93,7 +93,7 @@ impl Kind {
             Kind::Tool => "tool",
             Kind::Human => "waits for a human",
             Kind::Agents => "waits for agents",
-            Kind::Retry => "waits to try again",
+            Kind::Retry => "waits for a retry",
             Kind::Money => "waits for money",
         }
     }
@@ -177,7 +177,7 @@ pub(super) fn summary(bars: &[Bar]) -> String {
             (number > 0).then(|| wording::count(number, kind.counted()))
         })
         .collect();
-    if told.is_empty() { "nothing of its own".into() } else { told.join(", ") }
+    if told.is_empty() { "no activity of its own".into() } else { told.join(", ") }
 }
 
 /// The legend of all kinds.

@@ -114,7 +114,7 @@ impl Now<'_> {
         let again = if attempt > 1 { format!(" · attempt {attempt}") } else { String::new() };
         let skipped = self.skipped(step, place, report);
         let (note, saw) = match (&skipped, report.reason.as_deref().filter(|reason| !reason.is_empty())) {
-            (Some((when, saw)), _) => (format!("when {when}"), saw.as_ref().map(|saw| format!("saw {saw}"))),
+            (Some((when, saw)), _) => (format!("when {when}"), saw.as_ref().map(|saw| format!("read {saw}"))),
             (None, Some(reason)) => (reason.to_owned(), None),
             (None, None) => (format!("{}{again}", report.cost_usd), None),
         };
@@ -203,7 +203,7 @@ fn taken_over(report: &StepReport) -> Option<String> {
 fn undo_word(status: UndoStatus) -> &'static str {
     match status {
         UndoStatus::Pending => "to be undone",
-        UndoStatus::Running => "is undone now",
+        UndoStatus::Running => "being undone",
         UndoStatus::Undone => "undone",
         UndoStatus::Failed => "undo failed",
         UndoStatus::Dropped => "not undone",

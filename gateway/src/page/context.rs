@@ -70,7 +70,7 @@ fn way_through(trace: &Trace, last: Option<&ContextNode>, is_beneath: bool) -> M
     let above: Vec<&ContextNode> =
         std::iter::successors(last, |node| node.parent.map(|parent| trace.node(parent))).collect();
     html! {
-        nav class="way" aria-label="The way here" {
+        nav class="way" aria-label="Breadcrumbs" {
             a href={ "runs/" (trace.id()) } data-up[!is_beneath] { @match trace.root() { Some(root) => (run::title(root)), None => "run" } }
             // The first link is the run, so the root is left out.
             @for (place, parent) in above.iter().enumerate().rev().skip(usize::from(!is_beneath)) {
@@ -121,7 +121,7 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
     html! {
         @if node.is_live() && is_agent(node) && call.may_send(&Subject::Steer) {
             form class="tell" data-again data-json={ (path) "/contexts/" (node.id) "/tell" } {
-                label for="tell" { "Tell it" }
+                label for="tell" { "Message to the agent" }
                 input id="tell" name="text" required maxlength="4000";
                 button type="submit" { "Tell" }
             }
@@ -129,8 +129,8 @@ fn actions(call: &Call, trace: &Trace, node: &ContextNode) -> Markup {
         @if node.is_live() && call.may_send(&Subject::Cancel) {
             div class="actions" {
                 button type="button" data-post={ (path) "/cancel" } data-body=(json!({"child_id": node.id}))
-                    data-ask={ "Cancel " (node.id) " and everything beneath it? Calls in flight are cut off, and booked at what is held for them if nobody \
-                        says what they cost; what was spent stays spent." } { "Cancel" }
+                    data-ask={ "Cancel " (node.id) " and all of its descendants? Calls in flight are cut off; a call whose cost is unknown is booked at its \
+                        hold. Money that was spent stays spent." } { "Cancel" }
                 @if raise::is_allowed(call) {
                     details class="branch" { summary { "Raise" } (raise::form(trace.id(), &node.id, node.budget.ceilings.limit.cost_usd)) }
                 }
@@ -181,7 +181,7 @@ fn facts(trace: &Trace, node: &ContextNode) -> Markup {
             dt { "Limits" }
             dd { (limits(node)) }
             @if !node.terms.adjusted.is_empty() {
-                dt { "Lower than asked" }
+                dt { "Lower than requested" }
                 dd { @for one in &node.terms.adjusted { span { (one.to_string()) } " " } }
             }
             @for note in node.notes.iter() { dt { "Note" } dd { (note) } }
@@ -196,7 +196,7 @@ fn ceiling(trace: &Trace, node: &ContextNode) -> String {
     let tokens = row::grouped(limit.tokens.count());
     let of = match (node.parent.map(|parent| &trace.node(parent).id), budget.funding) {
         (None, _) => String::new(),
-        (Some(parent), Funding::Shared) => format!(", drawn from what {parent} has"),
+        (Some(parent), Funding::Shared) => format!(", drawn from the budget of {parent}"),
         (Some(parent), Funding::Granted) => format!(", granted by {parent}"),
     };
     format!("{} and {tokens} tokens{of}", limit.cost_usd)
@@ -215,10 +215,10 @@ fn limits(node: &ContextNode) -> String {
     told.extend(node.terms.window_tokens.map(|tokens| format!("a window of {tokens} tokens")));
     match (node.lifecycle.deadline, node.terms.timeout_ms) {
         _ if !node.is_live() => {}
-        (Some(_), _) if node.lifecycle.waiting_for_humans > 0 => told.push("its time stands still".into()),
+        (Some(_), _) if node.lifecycle.waiting_for_humans > 0 => told.push("its timeout is paused".into()),
         (Some(deadline), _) => told.push(format!("until {deadline}")),
         (None, Some(timeout)) if timeout > 0 => {
-            told.push(format!("{} from its first attempt on", human_time::lasts(timeout)))
+            told.push(format!("{} after its first attempt begins", human_time::lasts(timeout)))
         }
         (None, _) => {}
     }
@@ -245,8 +245,8 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
             summary { "Branch: a new run from here" }
             form data-json="v1/runs" data-go="runs/" data-body=(fixed) {
                 p class="hint" {
-                    "The new run begins with a copy of this journal up to an entry, and goes on from there. This run stays as it is, and \
-                     what it cost is not paid again."
+                    "The new run begins with a copy of this journal up to an entry, and continues from there. This run does not change, and \
+                     its cost is not paid again."
                 }
                 label { "After entry " input type="number" name="branch_from.step" min="1" value=(before) required; }
                 label { "Goal " textarea name="goal" rows="3" maxlength="100000" { (goal) } }
@@ -254,7 +254,7 @@ fn branch(call: &Call, trace: &Trace, node: &ContextNode, entries: &[HistoryEntr
                     label { "Agent " input name="agent_id" value=(agent) size="24" required; }
                     p class="hint" { "Another agent has another prompt and other tools." }
                 }
-                label { "Model " input name="model" placeholder="as now" size="24"; }
+                label { "Model " input name="model" placeholder="unchanged" size="24"; }
                 label { "Costs at most $" input name="max_cost_usd" inputmode="decimal" size="8" value=(most.trim_start_matches('$')); }
                 button type="submit" { "Begin" }
             }
@@ -366,7 +366,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: EntryC
             @if may.restore {
                 button type="button" data-post={ "v1/runs/" (trace.id()) "/restore" }
                     data-body=(json!({"child_id": entry.child_id, "to": entry.number}))
-                    data-ask={ "Take " (entry.child_id) " back to entry " (entry.number) "? What it did after that no longer counts; what it cost stays spent." } {
+                    data-ask={ "Take " (entry.child_id) " back to entry " (entry.number) "? Its later work is discarded; the cost of that work stays spent." } {
                     "Restore" span class="unseen" { " to entry " (entry.number) }
                 }
             }
@@ -380,7 +380,7 @@ pub(super) fn step(trace: &Trace, entry: &HistoryEntry, may: May, around: EntryC
                     }
                 }
                 @if entry.step.as_model().is_some() {
-                    p { a href=(whole) { "What the model got, part by part" } }
+                    p { a href=(whole) { "The model's prompt, part by part" } }
                 } @else if is_cut {
                     p { a href=(whole) { "The whole output" } }
                 }

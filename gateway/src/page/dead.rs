@@ -31,10 +31,10 @@ pub(super) async fn list(mut call: Call) -> ApiResult {
         }
         @if letters.is_empty() && call.query.is_empty() {
             section class="empty" {
-                p { "There are none: every message was taken. A message that is refused for good is kept here with the reason, for a limited time." }
+                p { "There are none: every message was accepted. A message that is refused for good is stored here with the reason, for a limited time." }
             }
         } @else if letters.is_empty() {
-            p { "No letter fits. " a href="dead" { "Show all" } }
+            p { "No letter matches. " a href="dead" { "Show all" } }
         } @else {
             (table(&call, &letters))
         }
@@ -88,16 +88,16 @@ fn actions(kept: &KeptLetter, may_send_again: bool) -> Markup {
     let path = format!("v1/dead/{kind}/{sequence}");
     html! {
         button type="button" data-post=(path) data-method="DELETE"
-            data-ask={ "Drop letter " (sequence) "? Nobody can look at it after that." } {
+            data-ask={ "Drop letter " (sequence) "? It can't be restored." } {
             "Drop" span class="unseen" { " letter " (sequence) }
         }
         @if may_send_again {
             details {
                 summary { "Send again" span class="unseen" { " letter " (sequence) } }
                 form data-raw={ (path) "/retry" } {
-                    label for={ "m-" (sequence) } { "The message as it was sent, " (letter.payload) }
+                    label for={ "m-" (sequence) } { "The original message, " (letter.payload) }
                     textarea id={ "m-" (sequence) } name="message" rows="3" required {}
-                    button type="submit" data-ask="Send this message again, as if it came now? What it asks for is done." { "Send again" }
+                    button type="submit" data-ask="Send this message again? It is handled like a new message." { "Send again" }
                 }
             }
         }

@@ -62,7 +62,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
 
 /// True for parts that the facts or the prompt already show.
 fn is_told_above(name: &str) -> bool {
-    ["model", "tool", "cost", "usage", "tools it was offered"].contains(&name) || name.starts_with("prompt, ")
+    ["model", "tool", "cost", "usage", "offered tools"].contains(&name) || name.starts_with("prompt, ")
 }
 
 /// The arguments of a tool call, from the model answer that made the call.
@@ -90,7 +90,7 @@ async fn output(call: &Call, entry: &HistoryEntry) -> ApiResult<Option<Output>> 
     let size_bytes = object.size_bytes;
     let text = match size_bytes <= SHOWN_BYTES {
         true => String::from_utf8_lossy(&content(&call.client, object).await?).into_owned(),
-        false => format!("{preview}\n\n(this is what the model got; all of it is too long to be shown)"),
+        false => format!("{preview}\n\n(the model received this part; the whole output is too long to show)"),
     };
     Ok(Some(Output { size_bytes, text }))
 }
@@ -101,7 +101,7 @@ fn facts(trace: &Trace, entry: &HistoryEntry, before: domain::Timestamp) -> Mark
     html! {
         dl class="facts" {
             dt { "What" } dd { (line.what) " " (line.who) }
-            dt { "When" } dd { (entry.at) ", " (human_time::lasts(entry.at.millis_since(before))) " after the entry before it, in attempt " (entry.attempt) }
+            dt { "When" } dd { (entry.at) ", " (human_time::lasts(entry.at.millis_since(before))) " after the previous entry, in attempt " (entry.attempt) }
             @if !line.cost.is_empty() {
                 dt { "Cost" }
                 dd { (line.cost) @if let Some(held) = context::held(trace, entry) { " of " (held) " held" } }
@@ -110,7 +110,7 @@ fn facts(trace: &Trace, entry: &HistoryEntry, before: domain::Timestamp) -> Mark
                 dt { "Tokens" }
                 dd {
                     (usage.input_tokens) " in" @if usage.cached_tokens > 0 { ", " (usage.cached_tokens) " of them cached" }
-                    ", " (usage.output_tokens) " out" @if usage.reasoning_tokens > 0 { ", " (usage.reasoning_tokens) " of them to reason" }
+                    ", " (usage.output_tokens) " out" @if usage.reasoning_tokens > 0 { ", " (usage.reasoning_tokens) " of them for reasoning" }
                 }
             }
         }
@@ -123,11 +123,11 @@ fn prompt(node: &ContextNode, entry: &HistoryEntry, parts: &[Part]) -> Markup {
     let bytes = parts.iter().map(|part| part.size_bytes).sum();
     html! {
         section class="prompt" {
-            h2 { "What the model got" }
+            h2 { "The model's prompt" }
             p class="hint" {
                 (count(parts.len(), "part")) ", " (size(bytes))
-                @if let Some(tokens) = tokens { ", which the provider counted as " (tokens) " tokens" }
-                ". Put together from the journal of " (node.id) "; what is said of its budget between the entries is not kept."
+                @if let Some(tokens) = tokens { ", counted by the provider as " (tokens) " tokens" }
+                ". Rebuilt from the journal of " (node.id) "; notices about its budget between the entries are not stored."
             }
             ol {
                 @for part in parts {

@@ -37,7 +37,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
             (run::views(trace, run::View::Files))
             @if files.is_empty() {
                 section class="empty" {
-                    p { "No agent has left a file yet. What an agent writes beneath " code { "outputs/" } " is collected when it ends." }
+                    p { "No agent has left a file yet. Files that an agent writes to " code { "outputs/" } " are collected when it ends." }
                 }
             } @else {
                 p class="hint" { (count(number, "file")) " of " (count(files.len(), "agent")) }
@@ -62,9 +62,7 @@ async fn left(client: &Client, trace_id: TraceId) -> ApiResult<BTreeMap<ChildId,
     let mut entries = client.bus().follow(&[filter], From::Start).await?;
     let mut writers = FirstWriters::default();
     let late = || {
-        ProblemDetails::unavailable(
-            "the journals of the run can't be read now\n\nhint: try again in a moment",
-        )
+        ProblemDetails::unavailable("the journals of the run can't be read at the moment\n\nhint: try again")
     };
     let until = Instant::now() + WITHIN;
     loop {
@@ -115,7 +113,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
     let bytes = if is_short { content(&call.client, &file.object).await? } else { Default::default() };
     let text = std::str::from_utf8(&bytes).ok().filter(|text| is_short && !text.contains('\0'));
     let body = html! {
-        nav class="way" aria-label="The way here" {
+        nav class="way" aria-label="Breadcrumbs" {
             a href={ "runs/" (trace_id) "/files" } { "Files" } " › " a href={ "runs/" (trace_id) "/contexts/" (child) } { (child) }
         }
         h1 { (file.path) }
@@ -125,7 +123,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
         }
         @match text {
             Some(text) => pre tabindex="0" { (text) },
-            None => p { "It is not shown: it is no text, or too long." },
+            None => p { "This file is not shown: it is not text, or too long." },
         }
     };
     answer::page(&call, &file.path, Here::Runs, &body)

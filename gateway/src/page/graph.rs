@@ -29,7 +29,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
             None => root,
         };
         let Some(drawn) = part(state, node) else {
-            return Err(ProblemDetails::not_found("no_graph", format!("`{}` is no graph", node.id)));
+            return Err(ProblemDetails::not_found("no_graph", format!("`{}` is not a graph", node.id)));
         };
         let live = root.is_live().then(|| format!("runs/{}/graph/live?of={}", trace.id(), node.id));
         let body = html! {
@@ -58,7 +58,9 @@ fn part(state: &State, node: &ContextNode) -> Option<Markup> {
     let trace = state.trace();
     let group = trace.plan_of(node)?;
     if group.steps.len() > MOST_STEPS {
-        return Some(html! { p { "It has " (group.steps.len()) " steps: look at its tree." } });
+        return Some(
+            html! { p { "The graph has " (group.steps.len()) " steps, too many to draw: see its tree." } },
+        );
     }
     let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
     let now = Now { trace, saw: state.saw(), node, group, depth: 0 };
@@ -75,7 +77,7 @@ fn legend() -> Markup {
             @for word in ["completed", "running", "input_required", "pending", "skipped", "failed", "timed_out", "aborted", "cancelled"] {
                 span { span class={ "mark " (status::class(word)) } aria-hidden="true" { (status::sign_of(word)) } " " (status::words(word)) }
             }
-            @for (class, word) in [("edge", "reads what it wrote"), ("edge order", "only comes after it")] {
+            @for (class, word) in [("edge", "reads its output"), ("edge order", "only starts after it")] {
                 span { svg class="key line" aria-hidden="true" { path class=(class) d="M0 6h28" {} } " " (word) }
             }
             span { svg class="key" aria-hidden="true" { rect class="card" x="1" y="1" width="12" height="10" {} rect class="card" x="3" y="3" width="8" height="6" {} } " group of steps" }
@@ -95,7 +97,7 @@ fn skipped(now: &Now<'_>, steps: &[StepReport]) -> Markup {
             h2 { "Skipped by their condition" }
             ul class="plain skipped" {
                 @for (id, (when, saw)) in skipped {
-                    li { strong { (id) } " when " code { (row::short(&when, CONDITION)) } @if let Some(saw) = saw { "; it saw " code { (row::short(&saw, CONDITION)) } } }
+                    li { strong { (id) } " when " code { (row::short(&when, CONDITION)) } @if let Some(saw) = saw { "; it read " code { (row::short(&saw, CONDITION)) } } }
                 }
             }
         }

@@ -87,7 +87,8 @@ impl<'a> ShownBudget<'a> {
         if budget.estimated.cost_usd > Usd::ZERO {
             told.push_str(&format!(" ({} estimated)", budget.estimated.cost_usd));
         }
-        let parts = [(held, self.held_word), (self.granted, "granted"), (self.for_undos, "kept for undos")];
+        let parts =
+            [(held, self.held_word), (self.granted, "granted"), (self.for_undos, "reserved for undos")];
         for (amount, word) in parts {
             if amount > Usd::ZERO {
                 told.push_str(&format!(" · {amount} {word}"));
@@ -98,7 +99,7 @@ impl<'a> ShownBudget<'a> {
                 told.push_str(&format!(" · {} free of {}", budget.remaining.cost_usd, budget.limit.cost_usd));
                 let kept = budget.closing_reserve_usd.min(budget.remaining.cost_usd);
                 if kept > Usd::ZERO {
-                    told.push_str(&format!(", {kept} of it kept for a last report"));
+                    told.push_str(&format!(", {kept} of it reserved for a last report"));
                 }
             }
             false => told.push_str(&format!(" of {}", budget.limit.cost_usd)),
@@ -181,11 +182,11 @@ mod tests {
         let told = |granted, is_live| shown(&budget, granted, is_live).told();
         assert_eq!(
             told(Usd::from_cents(4), true),
-            "$0.42 spent ($0.10 estimated) · $0.05 held · $0.04 granted · $0.02 kept for undos · $0.47 free of $1.00, $0.05 of it kept for a last report"
+            "$0.42 spent ($0.10 estimated) · $0.05 held · $0.04 granted · $0.02 reserved for undos · $0.47 free of $1.00, $0.05 of it reserved for a last report"
         );
         assert_eq!(
             told(Usd::ZERO, false),
-            "$0.42 spent ($0.10 estimated) · $0.09 held · $0.02 kept for undos of $1.00"
+            "$0.42 spent ($0.10 estimated) · $0.09 held · $0.02 reserved for undos of $1.00"
         );
     }
 }

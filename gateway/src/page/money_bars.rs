@@ -53,7 +53,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
             }
             p id="as-of" class="hint" role="status" {
                 @if at.is_some() {
-                    "As it was after event " (trace.version()) ", " (human_time::lasts(trace.made().millis_since(root.identity.started_at))) " after it began (" (trace.made()) ")."
+                    "The state after event " (trace.version()) ", " (human_time::lasts(trace.made().millis_since(root.identity.started_at))) " after the start (" (trace.made()) ")."
                 }
             }
             div id="part" data-live=[live] { (part(trace, of.as_ref())?) }
@@ -182,14 +182,14 @@ fn picture(trace: &Trace, node: &ContextNode) -> Markup {
     html! {
         p class="hint" {
             "The whole width is " (Usd::from_nanos(whole))
-            @if whole == limit { ", all that " (node.id) " may cost." } @else { ", what is spent or held of " (Usd::from_nanos(limit)) "." }
-            " A bar is as wide as what its agent takes of the one above: what it spent, and what it holds."
+            @if whole == limit { ", the ceiling of " (node.id) "." } @else { ", the spent and held part of " (Usd::from_nanos(limit)) "." }
+            " The width of a bar is its agent's share of the bar above: its spent and held money."
         }
-        svg class="books" width="100%" height=(height) role="group" aria-label="Who has the money" {
+        svg class="books" width="100%" height=(height) role="group" aria-label="Money by agent" {
             @for bar in &drawn { (one(trace, bar)) }
         }
         p class="legend" {
-            @for (class, word) in [("spent", "spent"), ("estimated", "of it estimated"), ("held", "held for calls"), ("carved", "granted, not spent"), ("many", "smaller ones")] {
+            @for (class, word) in [("spent", "spent"), ("estimated", "of it estimated"), ("held", "held for calls"), ("carved", "granted, not spent"), ("many", "smaller agents")] {
                 span { svg class="key books" viewBox="0 0 10 10" aria-hidden="true" { rect class=(class) width="10" height="10" {} } " " (word) }
             }
         }
@@ -277,15 +277,15 @@ fn table(trace: &Trace) -> Markup {
     let more = rows.len().saturating_sub(LISTED);
     html! {
         table class="list" {
-            caption class="unseen" { "Who has spent it, and who holds it" }
-            thead { tr { @for name in ["Agent", "Spent by itself", "Held for its calls", "With all beneath it", "Ceiling", "Could still spend"] { th scope="col" { (name) } } } }
+            caption class="unseen" { "Spent and held money by agent" }
+            thead { tr { @for name in ["Agent", "Spent by itself", "Held for its calls", "With descendants", "Ceiling", "Could still spend"] { th scope="col" { (name) } } } }
             tbody {
                 @for (node, spent, held) in rows.iter().take(LISTED) {
                     tr {
                         th scope="row" { a href={ "runs/" (trace.id()) "/contexts/" (node.id) } { (node.id) } }
                         td data-name="Spent by itself" { (spent) }
                         td data-name="Held for its calls" { (held) }
-                        td data-name="With all beneath it" {
+                        td data-name="With descendants" {
                             (node.budget.spent.cost_usd)
                             @if node.budget.estimated.cost_usd > Usd::ZERO { span class="of" { " (" (node.budget.estimated.cost_usd) " estimated)" } }
                         }
@@ -298,7 +298,7 @@ fn table(trace: &Trace) -> Markup {
                 }
             }
         }
-        @if more > 0 { p class="hint" { "And " (count(more, "agent")) " that took less." } }
+        @if more > 0 { p class="hint" { "And " (count(more, "agent")) " with smaller amounts." } }
     }
 }
 
@@ -315,7 +315,7 @@ fn spenders(trace: &Trace) -> Markup {
                     @for Spender { agent_id, model, others, cost_usd } in &spent {
                         tr {
                             th scope="row" { @match agent_id { Some(agent) => (agent), None if *others => "others", None => "no agent" } }
-                            td data-name="Model" { @match model { Some(model) => (model), None => "none, or not known" } }
+                            td data-name="Model" { @match model { Some(model) => (model), None => "none, or unknown" } }
                             td data-name="Spent" { (cost_usd) }
                         }
                     }

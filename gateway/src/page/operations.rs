@@ -44,10 +44,10 @@ pub(super) async fn show(call: Call) -> ApiResult {
             (of_queues(&queues(call.client.bus()).await))
             @match &call.client.bus().fill().await {
                 Ok(fills) => (of_streams(fills)),
-                Err(_) => p class="wrong" { "How full the streams are can't be told: the server of the bus does not answer, or may not be asked." },
+                Err(_) => p class="wrong" { "The sizes of the streams are unknown: the bus does not answer, or denies the query." },
             }
         }
-        p class="hint" { "This server is version " (env!("CARGO_PKG_VERSION")) ". " a href="workers" { "Workers" } " have theirs in their rows." }
+        p class="hint" { "This server is version " (env!("CARGO_PKG_VERSION")) ". " a href="workers" { "Workers" } " show their versions in their rows." }
     };
     answer::page(&call, "operations", Here::Operations, &body)
 }
@@ -58,7 +58,7 @@ fn summary(findings: &[&Finding]) -> Markup {
     let (bad, odd) = (number(&[Level::Fail, Level::Unreachable]), number(&[Level::Warn]));
     html! {
         @match (bad, odd) {
-            (0, 0) => span class="mark good" { "✓ nothing is wrong" },
+            (0, 0) => span class="mark good" { "✓ no problems" },
             (0, _) => span class="mark asks" { "◐ " (domain::wording::count(odd, "warning")) },
             (_, _) => span class="mark bad" { "✕ " (domain::wording::count(bad, "check")) " failed" @if odd > 0 { ", " (domain::wording::count(odd, "warning")) } },
         }
@@ -84,7 +84,7 @@ fn told(findings: &[&Finding]) -> Markup {
                 }
             }
         }
-        p class="hint" { code { "trellis doctor" } " tells the same, and of what only a shell reaches: Redis, the rights of its login, files of keys." }
+        p class="hint" { code { "trellis doctor" } " shows the same findings, and also checks Redis, the rights of its login, and key files." }
     }
 }
 
@@ -116,12 +116,12 @@ fn of_coordinators(coordinators: &ApiResult<Coordinators>) -> Markup {
                     }
                 }
                 @if policies.len() > 1 {
-                    p class="wrong" { "They have different settings: how long runs are kept, and what one may cost, is then chance." }
+                    p class="wrong" { "The coordinators have different settings: the longest retention and the lowest maximum apply." }
                 }
                 @for policy in policies {
                     p class="hint" {
                         "Runs are kept " (human_time::age(policy.retention_ms))
-                        @if let Some(most) = policy.max_cost_usd { ", and one may cost " (most) " at most" } "."
+                        @if let Some(most) = policy.max_cost_usd { ", and one run may cost at most " (most) } "."
                     }
                 }
             }
@@ -158,13 +158,13 @@ struct Queue {
 /// The backlogs of all queues that the bus allows to read.
 async fn queues(bus: &ClientBus) -> Vec<Queue> {
     let mut asked = vec![
-        (Consumer::Intake, "intake".to_owned(), "messages of clients, for a coordinator"),
-        (Consumer::Span, "spans".to_owned(), "contexts whose spans are to be exported"),
+        (Consumer::Intake, "intake".to_owned(), "client messages for coordinators"),
+        (Consumer::Span, "spans".to_owned(), "contexts whose spans wait for export"),
     ];
     for subject in bus.subjects(&Filter::Executes).await.unwrap_or_default() {
         if let Subject::Execute(pool) = subject {
             let name = format!("pool {pool}");
-            asked.insert(0, (Consumer::Execute(pool), name, "tasks, for a worker"));
+            asked.insert(0, (Consumer::Execute(pool), name, "tasks for workers"));
         }
     }
     let mut queues = Vec::new();
@@ -179,21 +179,21 @@ async fn queues(bus: &ClientBus) -> Vec<Queue> {
 fn of_queues(queues: &[Queue]) -> Markup {
     html! {
         h2 { "Queues" }
-        @if queues.is_empty() { p class="hint" { "The credentials of this server may not look at them." } }
+        @if queues.is_empty() { p class="hint" { "The credentials of this server do not allow it to read the queues." } }
         @else {
             table class="list" {
-                caption class="unseen" { "What waits" }
-                thead { tr { @for name in ["Queue", "Waiting", "In progress", "The oldest waits"] { th scope="col" { (name) } } } }
+                caption class="unseen" { "Waiting messages by queue" }
+                thead { tr { @for name in ["Queue", "Waiting", "In progress", "Oldest wait"] { th scope="col" { (name) } } } }
                 tbody {
                     @for Queue { name, waits, backlog } in queues {
                         tr {
                             th scope="row" { (name) " " span class="kind" { (waits) } }
                             td data-name="Waiting" { (backlog.pending) }
                             td data-name="In progress" { (backlog.unacknowledged) }
-                            td data-name="The oldest waits" {
+                            td data-name="Oldest wait" {
                                 @match backlog.oldest {
                                     Some(oldest) => (human_time::lasts(Clock::Machine.now().millis_since(oldest))),
-                                    None => span class="of" { "nothing waits" },
+                                    None => span class="of" { "empty" },
                                 }
                             }
                         }
@@ -208,7 +208,7 @@ fn of_streams(fills: &[Fill]) -> Markup {
     html! {
         h2 { "Streams" }
         table class="list" {
-            caption class="unseen" { "How full each stream is" }
+            caption class="unseen" { "The size of each stream" }
             thead { tr { @for name in ["Stream", "Stored", "Limit", "Full", "Messages"] { th scope="col" { (name) } } } }
             tbody {
                 @for fill in fills {

@@ -310,7 +310,7 @@ async function post(place, controls, url, body, done, go, method = "POST") {
     said.dataset.at = Date.now();
     const problems = (told?.problems ?? []).map(({ message }) => message).filter((message) => !told.detail.includes(message));
     const isLate = url.includes("/answers/") && (answer?.status === 404 || answer?.status === 409);
-    const why = told && [isLate && "Somebody has answered it before you, or it is asked no more", told.detail, ...problems, told.hint].filter(Boolean).join(": ");
+    const why = told && [isLate && "The question was already answered, or is no longer open", told.detail, ...problems, told.hint].filter(Boolean).join(": ");
     said.textContent = answer?.ok ? done ?? "Done." : why ?? "The server can't be reached.";
     // The disabled control had the focus, which moves to the result.
     if (answer?.ok && done) { place.dataset.sent = ""; said.tabIndex = -1; said.focus(); }
@@ -431,7 +431,7 @@ async function check(fail) {
     const answer = await fetch("playground/check", { method: "POST", body: JSON.stringify({ text: $("graph-text").value, fail: fail || null }), headers: { "content-type": "application/json" } }).catch(() => null);
     const told = answer?.ok ? await answer.json().catch(() => null) : null;
     if (mine !== typed) return null;
-    $("played").textContent = told ? "" : "It could not be checked: the server can't be reached, or refuses it.";
+    $("played").textContent = told ? "" : "The graph could not be checked: the server can't be reached, or refuses it.";
     $("run-graph").disabled = !told?.graph;
     if (!told) return null;
     part($("checked"), told.checked);
@@ -456,7 +456,7 @@ async function play() {
     $("run-graph").disabled = false;
     if (!answer?.ok) return void (said.textContent = got ? [got.detail, got.hint].filter(Boolean).join(": ") : "The server can't be reached.");
     const link = Object.assign(document.createElement("a"), { href: `runs/${got.trace_id}`, textContent: `Run ${got.trace_id.slice(0, 8)}` });
-    said.replaceChildren(link, " is on its way; the graph follows it.");
+    said.replaceChildren(link, " was submitted; the graph follows it.");
     $("part").dataset.live = `runs/${got.trace_id}/graph/live`;
     watch();
 }
@@ -487,7 +487,7 @@ if ($("playground")) {
     check();
 }
 
-const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to all\nc cancel the run or agent that is shown (asks)\n? this help\nOn a timeline: + closer, - wider, ← earlier, → later, 0 whole";
+const KEYS = "Keys:\n/ search\nj, k next and previous row\nEnter open\nEsc up: from an agent to its run, from a run to the list\nc cancel the open run or agent (asks first)\n? this help\nOn a timeline: + zoom in, - zoom out, ← earlier, → later, 0 everything";
 /** Goes to the page above. If the user came from there, the browser goes back to its old state. */
 function up() {
     const link = document.querySelector("[data-up]");

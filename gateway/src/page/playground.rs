@@ -83,7 +83,7 @@ pub(super) async fn show(call: Call) -> ApiResult {
                     button type="button" id="run-graph" { "Run" }
                     label { "and fail " select id="fail-step" { option value="" { "no step" } } }
                     @if call.may_send(&Subject::Admin(Action::Drain)) { button type="button" data-post="playground/kill"
-                        data-ask="Kill the worker of this process in the middle of its work, as a power cut would? Another one begins, and takes over what the first one had once its lease is over, after about 10 seconds." {
+                        data-ask="Kill the worker of this process in the middle of its work, as a power cut would? A new worker starts, and takes over the work when the lease of the old one expires, after about 10 seconds." {
                         "Kill the worker"
                     } }
                 }
@@ -113,7 +113,7 @@ pub(super) struct PlaygroundForm {
 pub(super) async fn check(call: Call) -> ApiResult {
     is_here(&call)?;
     let typed: PlaygroundForm = serde_json::from_slice(&call.body).map_err(|error| {
-        ProblemDetails::wrong("", format!("not what the playground sends: {error}"), None)
+        ProblemDetails::wrong("", format!("invalid request of the playground: {error}"), None)
     })?;
     let agents = profiles(&call).await?.agents;
     let told = blocking(move || told(&typed, &agents)).await?;
@@ -203,10 +203,10 @@ fn planned(definition: &TaskGraph, plan: &Plan, agents: &[AgentProfile]) -> Mark
             dt { "Worst case" }
             dd {
                 @match (needs, definition.max_cost_usd) {
-                    (Some(needs), Some(budget)) if needs > budget => { (needs) " in all steps; it is stopped at " (budget) },
+                    (Some(needs), Some(budget)) if needs > budget => { (needs) " for all steps; the run stops at " (budget) },
                     (Some(needs), _) => (needs),
-                    (None, Some(budget)) => { "bounded by its budget of " (budget) " alone" },
-                    (None, None) => "bounded by nothing but what the deployment allows: give it max_cost_usd",
+                    (None, Some(budget)) => { "bounded only by its budget of " (budget) },
+                    (None, None) => "bounded only by the limits of the deployment: set max_cost_usd",
                 }
             }
             dt { "Critical path" } dd { (path.steps.iter().map(|step| step.as_str()).collect::<Vec<_>>().join(" → ")) }
@@ -235,7 +235,7 @@ fn line(step: &StepEstimate) -> Markup {
                 }
             }
             td data-name="Runs" { (runs) @if step.has_fallback { " + fallback" } }
-            td data-name="At most" { @match step.worst { Some(worst) => (worst), None => "what is left" } }
+            td data-name="At most" { @match step.worst { Some(worst) => (worst), None => "the remaining budget" } }
         }
     }
 }
@@ -244,7 +244,7 @@ fn line(step: &StepEstimate) -> Markup {
 fn drawn(plan: &Plan) -> Markup {
     let group = plan.group(0);
     if group.steps.len() > MOST_STEPS {
-        return html! { p { "It has " (group.steps.len()) " steps, which is too many to draw." } };
+        return html! { p { "The graph has " (group.steps.len()) " steps, too many to draw." } };
     }
     lay_out(group, &sketch(plan, group, 0))
 }

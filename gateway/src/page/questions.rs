@@ -37,17 +37,17 @@ pub(super) async fn list(call: Call) -> ApiResult {
         h1 { "Questions" }
         @if questions.is_empty() && paused.is_empty() && is_first {
             section class="empty" {
-                p { "Nobody waits for an answer. Agents that ask, and steps that need an approval, show up here. To try one, in a shell:" }
+                p { "No question is open. Questions of agents, and steps that need an approval, appear here. To try one, in a shell:" }
                 pre { "trellis submit examples/approval.yaml --agents examples/agents.yaml" }
             }
         } @else if questions.is_empty() && !is_first {
-            p { "There are no older ones." }
+            p { "There are no older questions." }
         } @else if !may_answer {
-            p class="hint" { "You may read these, and not answer them: that needs a token with the role client." }
+            p class="hint" { "You can read these questions, but not answer them: that needs a token with the role client." }
         }
         ul class="cards" { @for one in &questions { (card(one, may_answer)) } }
         @if left_out > 0 {
-            p class="hint" { "These runs have " (count(left_out, "more question")) ", which would be too much at once. They show up when these are answered." }
+            p class="hint" { "These runs have " (count(left_out, "more question")) ". They appear when these are answered." }
         }
         nav class="pages" aria-label="Pages" {
             @if !is_first { a href="questions" { "Newest" } }
@@ -144,8 +144,8 @@ pub(super) fn card(pending: &PendingQuestion, may_answer: bool) -> Markup {
 fn otherwise(question: &Question) -> Option<String> {
     let by = question.answer_by?;
     Some(match &question.form.default {
-        Some(default) => format!("Without an answer until {by}, it is answered “{default}”."),
-        None => format!("Without an answer until {by}, the agent that asks fails."),
+        Some(default) => format!("Without an answer by {by}, the answer is “{default}”."),
+        None => format!("Without an answer by {by}, the agent that asks fails."),
     })
 }
 
@@ -157,14 +157,14 @@ fn answers(question: &Question, id: &str) -> Markup {
         Form { choices, approval: true, .. } if choices.is_empty() => vec!["approve"],
         Form { choices, .. } => choices.iter().map(domain::wire::Text::as_str).collect(),
     };
-    let done = "Answered: the run goes on with it.";
+    let done = "Answered: the run continues.";
     html! {
         div class="answers" {
             @if !choices.is_empty() {
                 form method="post" action="questions" data-json=(url) data-done=(done) {
                     @for choice in &choices {
                         button type="submit" name="answer" value=(choice)
-                            data-ask={ "Answer “" (choice) "”? The run goes on with it, and it can't be taken back." } { (choice) }
+                            data-ask={ "Answer “" (choice) "”? The run continues with this answer, and it can't be changed." } { (choice) }
                     }
                 }
             }
@@ -172,7 +172,7 @@ fn answers(question: &Question, id: &str) -> Markup {
                 form method="post" action="questions" data-json=(url) data-done=(done) {
                     // The script joins fields of one name: `deny: REASON`.
                     button type="submit" name="answer" value="deny"
-                        data-ask="Deny it? What needs the approval is not done, and it can't be taken back." { "deny" }
+                        data-ask="Deny it? The work that needs the approval is not done, and the answer can't be changed." { "deny" }
                     label for={ (id) "-why" } { "Reason, if any" }
                     input id={ (id) "-why" } name="answer" autocomplete="off";
                 }
@@ -186,7 +186,7 @@ fn answers(question: &Question, id: &str) -> Markup {
 
 /// The form of a free answer: fields if the schema allows them, text, or JSON.
 fn in_words(question: &Question, id: &str, url: &str, done: &str) -> Markup {
-    let ask = "Send this answer? The run goes on with it, and it can't be taken back.";
+    let ask = "Send this answer? The run continues with it, and it can't be changed.";
     let schema = question.form.schema.as_ref().map(|schema| schema.schema());
     let fields = schema.and_then(|schema| fields::of(schema.value(), id));
     let text = html! {
@@ -194,7 +194,7 @@ fn in_words(question: &Question, id: &str, url: &str, done: &str) -> Markup {
             label for={ (id) "-text" } { @if schema.is_some() { "Answer, as JSON" } @else { "Answer" } }
             textarea id={ (id) "-text" } name="answer" rows="3" required {}
             @if let Some(schema) = schema {
-                details { summary { "What it must be (JSON Schema)" } pre { (schema.to_text()) } }
+                details { summary { "The form of the answer (JSON Schema)" } pre { (schema.to_text()) } }
             }
             button type="submit" data-ask=(ask) { "Send answer" }
         }

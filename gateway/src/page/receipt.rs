@@ -31,7 +31,7 @@ const DETAIL: usize = 300;
 async fn made(call: &Call, trace_id: TraceId) -> ApiResult<(Receipt, bool)> {
     let (log, ledger, journals) = call.client.account(trace_id).await?;
     let made = blocking(move || Some((Receipt::of(&log, &ledger, &journals)?, log.findings.is_empty())));
-    let message = || format!("the log of {trace_id} has no context to make a receipt of");
+    let message = || format!("the event log of {trace_id} has no context, so there is no receipt");
     made.await?.ok_or_else(|| ProblemDetails::not_found("expired", message()))
 }
 
@@ -54,7 +54,7 @@ async fn view(
             (run::head(trace, root))
             (run::views(trace, view))
             div id="part" data-redraw[root.is_live()] {
-                @if !is_whole { p class="wrong" { "The event log is not whole, and neither is this. `trellis audit` says what is wrong." } }
+                @if !is_whole { p class="wrong" { "The event log is incomplete, and so is this view. `trellis audit` shows the problems." } }
                 (draw(trace, &receipt))
             }
         };
@@ -109,10 +109,10 @@ fn sums(trace: &Trace, receipt: &Receipt) -> Markup {
     html! {
         p class="sum" {
             strong { (total.cost_usd) } @if *so_far { " so far" } ", " (total.tokens) " tokens"
-            @if estimated > Usd::ZERO { "; " (estimated) " of it is estimated: nobody knows how those calls ended" }
+            @if estimated > Usd::ZERO { "; " (estimated) " of it is estimated: the end of those calls is unknown" }
             ". " a href={ "v1/runs/" (trace.id()) "/receipt" } { "As JSON" }
         }
-        (table("By agent: own and beneath it is what it spent", &["Agent", "Own", "Beneath it", "Spent", "Of", "Ran", "Waited"], &agents))
+        (table("By agent: spent is the sum of own and beneath it", &["Agent", "Own", "Beneath it", "Spent", "Of", "Ran", "Waited"], &agents))
         @if contexts.len() > AGENTS { p class="hint" { "And " (count(contexts.len() - AGENTS, "more agent")) ": the JSON has them all." } }
         @if !models.is_empty() || !other.is_empty() {
             (table("By model", &["Model", "Calls", "Tokens in", "of them cached", "Tokens out", "Cost"], &of_models))
@@ -167,7 +167,7 @@ fn happened(trace: &Trace, receipt: &Receipt, from: usize) -> Markup {
     let rows = html! { @for line in shown { (event(trace, receipt, line)) } };
     html! {
         p class="sum" {
-            "What is worth telling of " (count(receipt.version, "event"))
+            "The notable ones of " (count(receipt.version, "event"))
             @if all.len() > EVENTS { ", " (from.saturating_add(1)) " to " (until) " of " (all.len()) }
             ". " a href={ "v1/runs/" (trace.id()) "/events" } { "All of them, as JSON" }
         }

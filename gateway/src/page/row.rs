@@ -88,7 +88,7 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
     let waits = trace.waits(node);
     match &node.status {
         Status::Submitted { .. } => format!("waits for a worker of the pool {}", trace.pool_of(node)),
-        Status::Working(Phase::Queued { .. }) => "waits to be tried again".into(),
+        Status::Working(Phase::Queued { .. }) => "waits for a retry".into(),
         Status::Working(Phase::Running { .. }) => match (waits, node.attempts.iter().last()) {
             (Some(waits), _) => waits,
             (None, _) if has_call(node) => {
@@ -98,7 +98,7 @@ pub(super) fn doing(trace: &Trace, node: &ContextNode) -> String {
             (None, None) => String::new(),
         },
         Status::Working(Phase::Waiting { children, .. }) => format!("waits for {}", names(children)),
-        Status::Working(Phase::Steps) if node.is_undoing() => "undoes what had succeeded".into(),
+        Status::Working(Phase::Steps) if node.is_undoing() => "undoes its completed steps".into(),
         Status::Working(Phase::Steps) => {
             let steps = trace.plan_of(node).map_or(0, |group| group.steps.len());
             let open = node.graph.as_ref().map_or(0, |run| run.progress.unfinished as usize);
@@ -227,7 +227,7 @@ pub(super) fn item(trace: &Trace, node: &ContextNode, beneath: Beneath, rows: &M
             } @else {
                 div class="fold" {
                     button type="button" aria-expanded=(is_open) aria-controls={ "u-" (node.id) } {
-                        span class="unseen" { "what is beneath " (node.id) }
+                        span class="unseen" { "the rows beneath " (node.id) }
                     }
                     (context(trace, node))
                 }

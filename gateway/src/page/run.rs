@@ -35,10 +35,10 @@ pub(super) fn head_at(trace: &Trace, root: &ContextNode, at: Option<Timestamp>) 
     let asks = root.lifecycle.questions;
     html! {
         header class="head" id="head" data-version=(trace.version()) data-asks=[waiting_contexts::print(waiting_contexts::all(trace))] {
-            nav class="way" aria-label="The way here" { a href="./" data-up { "‹ Runs" } }
+            nav class="way" aria-label="Breadcrumbs" { a href="./" data-up { "‹ Runs" } }
             h1 { (title(root)) }
             p class="state" {
-                @if at.is_some() { em { "as it was then: " } }
+                @if at.is_some() { em { "at that time: " } }
                 (status::mark(&trace.word(root))) " · " (row::lasts(root.identity.started_at, until))
                 @if asks > 0 { " · " strong { a href={ "runs/" (trace.id()) "#asked" } { (domain::wording::count(asks, "question")) " open" } } }
                 @if root.is_live() { " · " (row::doing(trace, root)) }
@@ -75,7 +75,7 @@ pub(super) fn views(trace: &Trace, here: View) -> Markup {
     views.push((View::Receipt, "Receipt", format!("{path}/receipt")));
     views.push((View::Events, "Events", format!("{path}/events")));
     html! {
-        nav class="views" aria-label="Ways to look at this run" {
+        nav class="views" aria-label="Views of this run" {
             @for (view, name, href) in views { a href=(href) aria-current=[(view == here).then_some("page")] { (name) } }
         }
     }
@@ -88,8 +88,8 @@ fn actions(call: &Call, trace: &Trace, root: &ContextNode) -> Markup {
         div class="actions" id="actions" {
             @if root.is_live() && call.may_send(&Subject::Cancel) {
                 button type="button" data-post={ (path) "/cancel" } data-body="{}"
-                    data-ask={ "Cancel “" (title(root)) "”? Every agent of it is stopped. Calls in flight are cut off, and booked at what is held for them if nobody \
-                        says what they cost; what was spent stays spent." } { "Cancel" }
+                    data-ask={ "Cancel “" (title(root)) "”? All of its agents are stopped. Calls in flight are cut off; a call whose cost is unknown is booked at its \
+                        hold. Money that was spent stays spent." } { "Cancel" }
             }
             @if root.is_live() && raise::is_allowed(call) {
                 details class="branch" { summary { "Raise" } (raise::form(trace.id(), &root.id, root.budget.ceilings.limit.cost_usd)) }
@@ -110,20 +110,20 @@ fn rerun(trace: &Trace, root: &ContextNode) -> Markup {
         .plan_of(root)
         .is_some_and(|group| group.steps.iter().any(|step| matches!(step.body, Body::Approve(_))));
     let most = root.budget.ceilings.limit.cost_usd;
-    let again = if asks { " Approvals that are part of it are asked again." } else { "" };
+    let again = if asks { " Its approvals are asked again." } else { "" };
     html! {
         @if has_failed {
             button type="button" data-post="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}}))
-                data-ask={ "Run what did not succeed again, as a new run? It may cost " (most) " at most; what succeeded is taken over." (again) } { "Rerun" }
+                data-ask={ "Run the unsuccessful steps again, as a new run? It may cost " (most) " at most; the results of the successful steps are taken over." (again) } { "Rerun" }
         }
         details class="branch" {
             summary { "Rerun from a step" }
             form data-json="v1/runs" data-go="runs/" data-body=(json!({"rerun": {"trace_id": trace.id()}})) {
-                p class="hint" { "A new run: these steps and all that follow from them run again, the others are taken over. It may cost " (most) " at most." (again) }
+                p class="hint" { "A new run: these steps and all steps that depend on them run again; the results of the others are taken over. It may cost " (most) " at most." (again) }
                 label { "Steps " select name="rerun.from" multiple required size=(outcome.steps.len().clamp(2, 8)) {
                     @for step in &outcome.steps { option value=(step.id) { (step.id) } }
                 } }
-                button type="submit" data-ask={ "Run these steps, and what follows from them, again as a new run? It may cost " (most) " at most." (again) } { "Rerun" }
+                button type="submit" data-ask={ "Run these steps, and the steps that depend on them, again as a new run? It may cost " (most) " at most." (again) } { "Rerun" }
             }
         }
     }

@@ -117,7 +117,7 @@ pub(super) async fn list(mut call: Call) -> ApiResult {
         @if runs.is_empty() && call.query.is_empty() {
             div data-live=(live) { (first_steps(&call)) }
         } @else if runs.is_empty() {
-            p { @if next.is_some() { "No run of the newest fits. " } @else { "No run fits. " } a href="./" { "Show all" } }
+            p { @if next.is_some() { "None of the newest runs matches. " } @else { "No run matches. " } a href="./" { "Show all" } }
         } @else {
             ul class="runs" data-live=[is_live.then_some(live)] {
                 @for run in &runs { (line(run)) }

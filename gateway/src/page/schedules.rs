@@ -24,7 +24,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
                 pre { "trellis schedule put examples/nightly.yaml" }
             }
         } @else if schedules.is_empty() {
-            p { "There are no further ones." }
+            p { "There are no further schedules." }
         } @else {
             table class="list" {
                 caption class="unseen" { "All schedules, by name" }
@@ -62,7 +62,7 @@ fn next(one: &ScheduleSummary, now: Timestamp) -> Markup {
             (Some(why), ..) => span class="mark bad" { "can't be read: " (why) },
             (None, true, ..) => span class="mark asks" { "‖ paused" },
             (None, false, None, _) => span class="of" { "none" },
-            (None, false, Some(_), Some(run)) => { "due; waits for the " a href={ "runs/" (run) } { "run before it" } },
+            (None, false, Some(_), Some(run)) => { "due; waits for the " a href={ "runs/" (run) } { "previous run" } },
             (None, false, Some(at), None) => {
                 (at) " "
                 span class="of" { @if at > now { "in " (human_time::age(at.millis_since(now))) } @else { "due" } }

@@ -39,10 +39,10 @@ fn chart(today: &Today) -> Markup {
     html! {
         @if total > Usd::ZERO {
             span { "Runs of the last 24 h have cost " strong { (total) @if *is_cut { " or more" } } }
-            svg width=(WIDTH) height=(HEIGHT) role="img" aria-label={ "What they have cost by the hour in which they began, at most " (Usd::from_nanos(most)) } {
+            svg width=(WIDTH) height=(HEIGHT) role="img" aria-label={ "Cost by the hour of submission, at most " (Usd::from_nanos(most)) } {
                 @for (place, hour) in hours.iter().enumerate() {
                     rect x=(place * WIDTH / HOURS) y=(HEIGHT - height(*hour)) width=(WIDTH / HOURS - 1) height=(height(*hour)) {
-                        title { "begun " (HOURS - 1 - place) " h ago: " (hour) }
+                        title { "submitted " (HOURS - 1 - place) " h ago: " (hour) }
                     }
                 }
             }

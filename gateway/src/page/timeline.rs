@@ -81,12 +81,12 @@ fn bars(spans: &[Span], start: Moment, end: Moment) -> HashMap<String, Vec<Bar>>
 /// button keeps the focus.
 fn looks() -> Markup {
     html! {
-        div class="looks" id="looks" role="group" aria-label="The time that is shown" {
+        div class="looks" id="looks" role="group" aria-label="The shown time range" {
             @for look in ["Closer", "Wider", "Earlier", "Later", "Whole"] {
                 button type="button" data-look=(look.to_lowercase()) disabled { (look) }
             }
             span class="kind" id="range" {}
-            span class="kind" { "Drag over a row to look closer." }
+            span class="kind" { "Drag over a row to zoom in." }
         }
     }
 }
@@ -116,7 +116,7 @@ fn draw(trace: &Trace, spans: &[Span], ledger: &Ledger, from: usize) -> Markup {
         }
         div id="band" hidden {}
         table class="timeline" data-width=(WIDTH) data-lasts=(lasts.max(1)) {
-            thead { tr { th scope="col" { "Agent" } th scope="col" { span class="unseen" { "What it did, from left to right" } (axis()) } } }
+            thead { tr { th scope="col" { "Agent" } th scope="col" { span class="unseen" { "Activity, from left to right" } (axis()) } } }
             tbody {
                 @for (node, depth) in rows.iter().skip(from).take(MOST_ROWS) {
                     @let own = bars.get(node.id.as_str()).map(Vec::as_slice).unwrap_or_default();

@@ -25,7 +25,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
             section class="empty" {
                 p { "No worker answers, so nothing is run. Start one, in a shell:" }
                 pre { "trellis worker" }
-                p class="hint" { "A `trellis dev` has its own: if it is the one that serves this page, restart it." }
+                p class="hint" { "A `trellis dev` has its own worker: if a `trellis dev` serves this page, restart it." }
             }
         } @else {
             (table(&workers, drain))
@@ -38,11 +38,11 @@ pub(super) async fn list(call: Call) -> ApiResult {
 fn ask(bus: &ClientBus) -> &'static str {
     match bus {
         ClientBus::Direct(Bus::Nats(_)) | ClientBus::Http(_) => {
-            "It takes no more work, finishes or hands back what it has, and ends."
+            "It takes no more work, finishes or hands back its attempts, and ends."
         }
         // In one process, `trellis dev` does not continue without its worker.
         ClientBus::Direct(Bus::Disk(_) | Bus::Memory(_)) => {
-            "It finishes or hands back what it has, and ends. The `trellis dev` that serves this page ends with it."
+            "It finishes or hands back its attempts, and ends. The `trellis dev` that serves this page ends with it."
         }
     }
 }

@@ -51,7 +51,7 @@ async fn left(client: &Client, trace: TraceId, child: &ChildId) -> ApiResult<Vec
         }
         Some(_) => {
             let message = format!(
-                "the files of `{child}` were not collected\n\nhint: that is done when an agent ends by itself, not when it is stopped"
+                "the files of `{child}` were not collected\n\nhint: files are collected when an agent ends by itself, not when it is stopped"
             );
             ProblemDetails::not_found("no_outputs", message)
         }
@@ -66,7 +66,7 @@ pub(crate) async fn named_file(call: &Call) -> ApiResult<OutputFile> {
     let Some(place) = files.iter().position(|file| file.path == path) else {
         let hint = match nearest(&path, files.iter().map(|file| file.path.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => "the path above this one lists all files".into(),
+            None => "`…/outputs` of this context lists all files".into(),
         };
         let message = format!("`{child}` left no such file\n\nhint: {hint}");
         return Err(ProblemDetails::not_found("no_file", message));
@@ -99,7 +99,7 @@ pub(super) async fn output(call: Call) -> ApiResult {
             *response.body_mut() = bytes.slice(part).into();
         }
         RequestedRange::Nothing => {
-            let message = format!("the file has {size} bytes, and the range lies behind them");
+            let message = format!("the range begins after the end of the file, which has {size} bytes");
             return Err(ProblemDetails::new(StatusCode::RANGE_NOT_SATISFIABLE, "range", message)
                 .with_header(header::CONTENT_RANGE, &format!("bytes */{size}")));
         }

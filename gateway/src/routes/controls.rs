@@ -89,9 +89,8 @@ pub(super) async fn restore(call: Call) -> ApiResult {
         let entries = call.client.journal(trace_id, &child_id).await?;
         let last = entries.last().map_or(0, |entry| entry.number);
         if to >= last {
-            let message = format!(
-                "`{child_id}` has only {last} steps\n\nhint: name an earlier one; its journal has them"
-            );
+            let message =
+                format!("the journal of `{child_id}` has only {last} steps\n\nhint: name an earlier step");
             return Err(ProblemDetails::conflict("not_restorable", message));
         }
     }

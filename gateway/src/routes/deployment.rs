@@ -37,7 +37,7 @@ pub(super) async fn drain(call: Call) -> ApiResult {
     if !known.iter().any(|worker| worker.worker_id == worker_id) {
         let hint = match nearest(worker_id.as_str(), known.iter().map(|worker| worker.worker_id.as_str())) {
             Some(meant) => format!("did you mean `{meant}`?"),
-            None => "`GET /v1/workers` lists those that answer".into(),
+            None => "`GET /v1/workers` lists the workers that answer".into(),
         };
         let message = format!("no worker `{worker_id}` answers\n\nhint: {hint}");
         return Err(ProblemDetails::not_found("no_worker", message));
@@ -97,7 +97,8 @@ pub(crate) async fn dead_letters(call: &Call) -> ApiResult<LettersPage> {
 async fn named_letter(call: &Call) -> ApiResult<StoredLetter> {
     let (kind, sequence) = (call.part::<ChildId>("kind")?, call.part::<u64>("sequence")?);
     let none = || {
-        let message = "there is no such dead letter\n\nhint: `GET /v1/dead` lists them; they are kept for a limited time";
+        let message =
+            "this dead letter does not exist\n\nhint: `GET /v1/dead` lists dead letters; they expire";
         ProblemDetails::not_found("no_letter", message)
     };
     let filter = StoredLetter::filter(Some(kind));
@@ -139,19 +140,19 @@ pub(super) async fn retry_letter(call: Call) -> ApiResult {
         Err(RetryRefusal::NotAllowed(subject)) => {
             let kinds: Vec<&str> = senders(&subject).iter().copied().map(Kind::name).collect();
             let message = format!(
-                "`{by}` may not send on `{subject}`: it needs the role {}\n\nhint: ask with a token that has it; what only workers send is not sent \
+                "`{by}` may not send on `{subject}`: it needs the role {}\n\nhint: use a token with this role; messages that only workers send can't be sent \
                  again over HTTP",
                 kinds.join(" or ")
             );
             Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message))
         }
         Err(why @ RetryRefusal::NoQueue(_)) => {
-            let message = format!("it can't be sent again: {why}");
+            let message = format!("the message can't be sent again: {why}");
             Err(ProblemDetails::conflict("not_queued", message))
         }
         Err(other @ RetryRefusal::OtherMessage(_)) => {
             let message = format!(
-                "{other}\n\nhint: send it as it was sent, byte by byte; a message that was changed is sent as a new one"
+                "{other}\n\nhint: send the original message, byte by byte; to send a changed message, submit it as a new one"
             );
             Err(ProblemDetails::conflict("conflict", message))
         }
@@ -170,7 +171,7 @@ pub(super) async fn sign_in_code(call: Call) -> ApiResult {
     // A server without tokens needs no code. Its only caller has no digest.
     let known = call.known.clone().filter(|known| !known.digest().is_empty());
     if known.as_ref().is_some_and(|known| known.until.is_some()) {
-        let message = "a session makes no further sessions\n\nhint: ask with a token";
+        let message = "a session can't make a sign-in code\n\nhint: use a token";
         return Err(ProblemDetails::new(StatusCode::FORBIDDEN, "denied", message));
     }
     let code = known.map(|known| call.sessions.code_for(known));

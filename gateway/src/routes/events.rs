@@ -129,8 +129,8 @@ fn last_seen(call: &Call) -> ApiResult<Option<Place>> {
     let Some(id) = call.headers.get("last-event-id") else { return Ok(None) };
     let place = id.to_str().ok().and_then(Place::parse);
     place.map(Some).ok_or_else(|| {
-        let hint = "send the id of the last event that came, or none";
-        ProblemDetails::wrong("header.last-event-id", "it is not the id of an event", Some(hint))
+        let hint = "send the id of the last event that you received, or leave out the header";
+        ProblemDetails::wrong("header.last-event-id", "not the id of an event", Some(hint))
     })
 }
 

@@ -33,14 +33,19 @@ use crate::{
     types,
 };
 
-const KEY: &[(&str, &str)] =
-    &[("Idempotency-Key", "The same key of the same token is the same request, however often it is sent.")];
+const KEY: &[(&str, &str)] = &[(
+    "Idempotency-Key",
+    "Identifies the request: repeating it with the same key and token returns the same answer.",
+)];
 const TAG: &[(&str, &str)] = &[("If-None-Match", "The `ETag` of an earlier answer: 304 if nothing changed.")];
 const RESUME: &[(&str, &str)] =
-    &[("Last-Event-ID", "The id of the last event that came: the stream goes on behind it.")];
+    &[("Last-Event-ID", "The id of the last event that the client received; the stream continues after it.")];
 const RANGE: &[(&str, &str)] = &[
     ("Range", "One range of bytes."),
-    ("If-Range", "The `ETag` of what the range is of."),
+    (
+        "If-Range",
+        "The `ETag` of the file of which the client has a part; if it differs, the whole file is sent.",
+    ),
     ("If-None-Match", "The `ETag` of an earlier answer: 304 if it is the same file."),
 ];
 
@@ -69,20 +74,20 @@ pub(crate) fn table() -> Vec<Route> {
         .sends(Subject::Submit)
         .headers(KEY)
         .takes_schema(types::submission)
-        .gives::<Acceptance>(created, "It is committed; `Location` is the run."),
+        .gives::<Acceptance>(created, "The run is committed; `Location` is its address."),
         Route::new(get.clone(), "/v1/runs", "listRuns", "Runs, the newest first", |c| {
             Box::pin(runs::list(c))
         })
         .sends(query(Topic::Runs))
         .query(RUNS)
-        .gives::<types::RunsPage>(ok, "A page of them."),
+        .gives::<types::RunsPage>(ok, "A page of runs."),
         Route::new(get.clone(), "/v1/runs/{trace}", "getRun", "A run with its tree", |c| {
             Box::pin(runs::show(c))
         })
         .hears(event())
         .headers(TAG)
         .gives::<types::Run>(ok, "The run; its `ETag` changes with every event.")
-        .gives_nothing(same, "It is as the client has it."),
+        .gives_nothing(same, "Unchanged: the client has the current version."),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/result",
@@ -104,32 +109,32 @@ pub(crate) fn table() -> Vec<Route> {
         .headers(RESUME)
         .gives::<Vec<types::LoggedEvent>>(
             ok,
-            "The events so far; with `Accept: text/event-stream`, each as it comes, and the outcome last.",
+            "The events so far; with `Accept: text/event-stream`, a stream of all events, with the outcome last.",
         )
         .gives_as(ok, "", stream, types::event)
-        .gives_nothing(StatusCode::NO_CONTENT, "The client has all of it."),
+        .gives_nothing(StatusCode::NO_CONTENT, "The client has received every event and the outcome."),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/words",
             "getWords",
-            "What the agents of a run say while they work",
+            "The text of a run's agents, live",
             |c| Box::pin(events::words(c)),
         )
         .hears(event())
         .hears(words())
-        .gives_as(ok, "A piece each, until the run ends.", stream, types::event),
+        .gives_as(ok, "Pieces of text, until the run ends.", stream, types::event),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/receipt",
             "getReceipt",
-            "What a run cost, line by line",
+            "The cost of a run, line by line",
             |c| Box::pin(runs::receipt(c)),
         )
         .hears(event())
         .hears(history())
         .gives_as(
             ok,
-            "The receipt; `whole` is false if the log is not.",
+            "The receipt; `whole` is false if the event log is incomplete.",
             "application/json",
             types::object,
         ),
@@ -150,7 +155,7 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(contexts::journal(c)),
         )
         .hears(history())
-        .gives::<Vec<HistoryEntry>>(ok, "Its entries."),
+        .gives::<Vec<HistoryEntry>>(ok, "The journal entries."),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/contexts/{child}/outputs",
@@ -159,7 +164,7 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(contexts::outputs(c)),
         )
         .hears(history())
-        .gives::<Vec<OutputFile>>(ok, "Their paths, sizes and checksums."),
+        .gives::<Vec<OutputFile>>(ok, "The paths, sizes and checksums of the files."),
         Route::new(
             get.clone(),
             "/v1/runs/{trace}/contexts/{child}/outputs/{*path}",
@@ -170,8 +175,8 @@ pub(crate) fn table() -> Vec<Route> {
         .hears(history())
         .headers(RANGE)
         .gives_as(ok, "The file.", octets, types::text)
-        .gives_as(part, "The range.", octets, types::text)
-        .gives_nothing(same, "It is as the client has it."),
+        .gives_as(part, "The requested part of the file.", octets, types::text)
+        .gives_nothing(same, "Unchanged: the client has the current version."),
         Route::new(
             post.clone(),
             "/v1/runs/{trace}/cancel",
@@ -255,18 +260,18 @@ pub(crate) fn table() -> Vec<Route> {
         )
         .sends(query(Topic::Runs))
         .query(QUESTIONS)
-        .gives::<types::QuestionsPage>(ok, "A page of them."),
+        .gives::<types::QuestionsPage>(ok, "A page of questions."),
         Route::new(get.clone(), "/v1/agents", "listAgents", "The agent profiles", |c| {
             Box::pin(agents::list(c))
         })
         .sends(query(Topic::Agents))
-        .gives::<types::Agents>(ok, "All of them."),
+        .gives::<types::Agents>(ok, "All profiles."),
         Route::new(get.clone(), "/v1/agents/{agent}", "getAgent", "An agent profile", |c| {
             Box::pin(agents::show(c))
         })
         .sends(query(Topic::Agents))
         .query(VERSION)
-        .gives::<AgentVersion>(ok, "The latest version, or the one asked for."),
+        .gives::<AgentVersion>(ok, "The requested version; without `version`, the latest."),
         Route::new(
             put.clone(),
             "/v1/agents/{agent}",
@@ -276,19 +281,19 @@ pub(crate) fn table() -> Vec<Route> {
         )
         .sends(admin(Action::Apply))
         .takes::<AgentProfile>()
-        .gives::<types::AgentApplied>(ok, "Runs that are submitted from now on use it."),
+        .gives::<types::AgentApplied>(ok, "The profile is stored; new runs use it."),
         Route::new(delete.clone(), "/v1/agents/{agent}", "deleteAgent", "Delete an agent profile", |c| {
             Box::pin(agents::delete(c))
         })
         .sends(admin(Action::Apply))
         .sends(query(Topic::Agents))
-        .gives::<types::AgentDeleted>(ok, "New runs can't name it any more."),
+        .gives::<types::AgentDeleted>(ok, "Deleted: new runs can't use it."),
         Route::new(get.clone(), "/v1/schedules", "listSchedules", "All schedules, by name", |c| {
             Box::pin(schedules::list(c))
         })
         .sends(query(Topic::Schedules))
         .query(SCHEDULES)
-        .gives::<types::SchedulesPage>(ok, "A page of them."),
+        .gives::<types::SchedulesPage>(ok, "A page of schedules."),
         Route::new(
             get.clone(),
             "/v1/schedules/{schedule}",
@@ -308,12 +313,12 @@ pub(crate) fn table() -> Vec<Route> {
         .sends(admin(Action::Schedules))
         .query(REVISION)
         .takes::<Schedule>()
-        .gives::<types::ScheduleKept>(ok, "It is kept."),
+        .gives::<types::ScheduleKept>(ok, "The schedule is stored."),
         Route::new(delete.clone(), "/v1/schedules/{schedule}", "deleteSchedule", "Delete a schedule", |c| {
             Box::pin(schedules::delete(c))
         })
         .sends(admin(Action::Schedules))
-        .gives::<types::ScheduleDeleted>(ok, "It has no further tick."),
+        .gives::<types::ScheduleDeleted>(ok, "The schedule is deleted: it starts no further runs."),
         Route::new(
             post.clone(),
             "/v1/schedules/{schedule}/pause",
@@ -322,7 +327,7 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(schedules::pause(c)),
         )
         .sends(admin(Action::Schedules))
-        .gives::<types::ScheduleKept>(ok, "It is paused."),
+        .gives::<types::ScheduleKept>(ok, "The schedule is paused."),
         Route::new(
             post.clone(),
             "/v1/schedules/{schedule}/resume",
@@ -331,7 +336,7 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(schedules::resume(c)),
         )
         .sends(admin(Action::Schedules))
-        .gives::<types::ScheduleKept>(ok, "It goes on."),
+        .gives::<types::ScheduleKept>(ok, "The schedule is resumed."),
         Route::new(
             post.clone(),
             "/v1/schedules/{schedule}/run",
@@ -341,45 +346,45 @@ pub(crate) fn table() -> Vec<Route> {
         )
         .sends(admin(Action::Schedules))
         .headers(KEY)
-        .gives::<types::ScheduleRun>(created, "The run is accepted; `Location` is the run."),
-        Route::new(get.clone(), "/v1/graphs", "listGraphs", "Graphs that are kept, by name", |c| {
+        .gives::<types::ScheduleRun>(created, "The run is accepted; `Location` is its address."),
+        Route::new(get.clone(), "/v1/graphs", "listGraphs", "Stored graphs, by name", |c| {
             Box::pin(graphs::list(c))
         })
         .sends(query(Topic::Graphs))
         .query(GRAPHS)
-        .gives::<types::GraphsPage>(ok, "A page of them."),
-        Route::new(get.clone(), "/v1/graphs/{graph}", "getGraph", "A graph that is kept", |c| {
+        .gives::<types::GraphsPage>(ok, "A page of graphs."),
+        Route::new(get.clone(), "/v1/graphs/{graph}", "getGraph", "A stored graph", |c| {
             Box::pin(graphs::show(c))
         })
         .sends(query(Topic::Graphs))
         .query(VERSION)
-        .gives::<GraphShown>(ok, "The latest version, or the one asked for."),
-        Route::new(put, "/v1/graphs/{graph}", "putGraph", "Keep a graph under a name", |c| {
+        .gives::<GraphShown>(ok, "The requested version; without `version`, the latest."),
+        Route::new(put, "/v1/graphs/{graph}", "putGraph", "Store a graph under a name", |c| {
             Box::pin(graphs::put(c))
         })
         .sends(admin(Action::Graphs))
         .takes::<TaskGraph>()
-        .gives::<types::GraphKept>(ok, "It is kept, as a new version if it is another."),
-        Route::new(delete.clone(), "/v1/graphs/{graph}", "deleteGraph", "Delete a graph that is kept", |c| {
+        .gives::<types::GraphKept>(ok, "The graph is stored; if its content changed, as a new version."),
+        Route::new(delete.clone(), "/v1/graphs/{graph}", "deleteGraph", "Delete a stored graph", |c| {
             Box::pin(graphs::delete(c))
         })
         .sends(admin(Action::Graphs))
-        .gives::<types::GraphDeleted>(ok, "New runs can't name it any more."),
+        .gives::<types::GraphDeleted>(ok, "Deleted: new runs can't use it."),
         Route::new(get.clone(), "/v1/workers", "listWorkers", "The workers that answer now", |c| {
             Box::pin(deployment::workers(c))
         })
         .sends(Subject::Worker)
-        .gives::<Vec<WorkerState>>(ok, "Each with what it does."),
+        .gives::<Vec<WorkerState>>(ok, "The workers, each with its state and its attempts."),
         Route::new(
             post.clone(),
             "/v1/workers/{worker}/drain",
             "drainWorker",
-            "Have a worker take no more work, and end",
+            "Drain a worker: it takes no more work, and ends",
             |c| Box::pin(deployment::drain(c)),
         )
         .sends(Subject::Worker)
         .sends(admin(Action::Drain))
-        .gives::<types::ToldToDrain>(accepted, "It was told."),
+        .gives::<types::ToldToDrain>(accepted, "The request was sent to the worker."),
         Route::new(
             get.clone(),
             "/v1/coordinators",
@@ -388,37 +393,37 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(deployment::coordinators(c)),
         )
         .sends(query(Topic::Coordinators))
-        .gives::<types::Coordinators>(ok, "All of them."),
+        .gives::<types::Coordinators>(ok, "All coordinators."),
         Route::new(
             get.clone(),
             "/v1/dead",
             "listDeadLetters",
-            "Messages that were refused for good, the newest first",
+            "Dead letters (messages refused for good), the newest first",
             |c| Box::pin(deployment::letters(c)),
         )
         .hears(dead())
         .query(LETTERS)
-        .gives::<types::LettersPage>(ok, "A page of them."),
-        Route::new(get.clone(), "/v1/dead/{kind}/{sequence}", "getDeadLetter", "One of them", |c| {
+        .gives::<types::LettersPage>(ok, "A page of dead letters."),
+        Route::new(get.clone(), "/v1/dead/{kind}/{sequence}", "getDeadLetter", "A dead letter", |c| {
             Box::pin(deployment::one_letter(c))
         })
         .hears(dead())
-        .gives::<types::KeptLetter>(ok, "The letter."),
+        .gives::<types::KeptLetter>(ok, "The dead letter."),
         Route::new(
             post.clone(),
             "/v1/dead/{kind}/{sequence}/retry",
             "retryDeadLetter",
-            "Send its message again, and drop the letter: the body is the message as it was sent, byte by byte",
+            "Send its message again, and drop the letter; the body is the original message, byte by byte",
             |c| Box::pin(deployment::retry_letter(c)),
         )
         .hears(dead())
         .takes_schema(types::any)
-        .gives::<types::SentAgain>(accepted, "It is stored; if it is refused again, there is a new letter."),
-        Route::new(delete, "/v1/dead/{kind}/{sequence}", "dropDeadLetter", "Drop one of them", |c| {
+        .gives::<types::SentAgain>(accepted, "The message is stored; if it is refused again, a new dead letter appears."),
+        Route::new(delete, "/v1/dead/{kind}/{sequence}", "dropDeadLetter", "Drop a dead letter", |c| {
             Box::pin(deployment::drop_letter(c))
         })
         .hears(dead())
-        .gives_nothing(StatusCode::NO_CONTENT, "It is gone."),
+        .gives_nothing(StatusCode::NO_CONTENT, "The dead letter is dropped."),
         Route::new(
             post,
             "/v1/sign-in-codes",
@@ -427,15 +432,15 @@ pub(crate) fn table() -> Vec<Route> {
             |c| Box::pin(deployment::sign_in_code(c)),
         )
         .gives::<types::SignInCode>(created, "The code."),
-        Route::new(get.clone(), "/healthz", "getHealth", "Whether the gateway runs", |c| {
+        Route::new(get.clone(), "/healthz", "getHealth", "200 if the gateway runs", |c| {
             Box::pin(deployment::health(c))
         })
         .open()
-        .gives_as(ok, "It does.", "text/plain", of::<String>),
-        Route::new(get, "/readyz", "getReadiness", "Whether the gateway reaches the bus", |c| {
+        .gives_as(ok, "The gateway runs.", "text/plain", of::<String>),
+        Route::new(get, "/readyz", "getReadiness", "200 if the gateway reaches the bus", |c| {
             Box::pin(deployment::readiness(c))
         })
         .open()
-        .gives_as(ok, "It does.", "text/plain", of::<String>),
+        .gives_as(ok, "The gateway reaches the bus.", "text/plain", of::<String>),
     ]
 }

@@ -143,7 +143,8 @@ pub(crate) fn wanted(call: &Call) -> ApiResult<RunsQuery> {
             match millis(text).map(Timestamp::from_millis).or_else(|| Timestamp::parse(text)) {
                 Some(at) => drop(query.insert(name.into(), json!(at))),
                 None => {
-                    let hint = "milliseconds since 1970, or such as 2026-11-01 or 2026-11-01T08:00Z";
+                    let hint =
+                        "use milliseconds since 1970, or a time such as 2026-11-01 or 2026-11-01T08:00Z";
                     problems.add(name, format!("{text:?} is not a time"), Some(hint.into()));
                 }
             }
@@ -163,7 +164,7 @@ pub(crate) fn wanted(call: &Call) -> ApiResult<RunsQuery> {
             Some((key, value)) => {
                 let before = labels.insert(key.to_string(), json!(value));
                 if before.is_some_and(|before| before != json!(value)) {
-                    problems.add("label", format!("no run has two values of `{key}`"), None);
+                    problems.add("label", format!("a run has only one value of `{key}`"), None);
                 }
             }
         }
@@ -258,7 +259,7 @@ pub(crate) fn context<'a>(trace: &'a Trace, child: &ChildId) -> ApiResult<&'a Co
 
 async fn result_of(client: &Client, node: Option<&ContextNode>) -> ApiResult {
     let Some((node, end)) = node.and_then(|node| Some((node, node.end()?))) else {
-        let message = "it has not ended yet\n\nhint: the event stream ends with the outcome";
+        let message = "the context has not ended\n\nhint: the event stream ends with the outcome";
         return Err(ProblemDetails::conflict("not_ended", message));
     };
     match &end.details.result {
@@ -283,10 +284,10 @@ pub(crate) async fn content(client: &Client, reference: &ObjectReference) -> Api
         Content::Stored(bytes) => Ok(bytes),
         Content::Expired => Err(ProblemDetails::not_found(
             "expired",
-            "it is no longer stored\n\nhint: objects are kept for a limited time",
+            "the content is no longer stored\n\nhint: stored objects expire",
         )),
         Content::Altered => {
-            let message = "what is stored is not what was: its checksum differs";
+            let message = "the stored content was altered: its checksum differs";
             Err(ProblemDetails::new(StatusCode::BAD_GATEWAY, "not_authentic", message))
         }
     }
@@ -306,7 +307,7 @@ pub(super) async fn receipt(call: Call) -> ApiResult {
             bytes.map_err(|error| ProblemDetails::internal("the receipt could not be written", &error))?,
         )),
         None => {
-            let message = format!("the log of {trace_id} has no context to make a receipt of");
+            let message = format!("the event log of {trace_id} has no context, so there is no receipt");
             Err(ProblemDetails::not_found("expired", message))
         }
     }

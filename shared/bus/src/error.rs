@@ -49,7 +49,7 @@ pub enum PublishError {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
-    #[error("nobody listens on that subject")]
+    #[error("no process listens on that subject")]
     NoResponders,
     #[error("no answer in time")]
     TimedOut,

@@ -124,7 +124,7 @@ impl Keys {
         match keys.len() {
             0 if problems.is_empty() => problems.push("there is no key".into()),
             0..=MAX_KEYS => {}
-            many => problems.push(format!("there are {many} keys, and at most {MAX_KEYS} are taken")),
+            many => problems.push(format!("there are {many} keys, more than the {MAX_KEYS} allowed")),
         }
         if !problems.is_empty() {
             return Err(BadKeys { problems: problems.join("\n") });
@@ -191,10 +191,10 @@ impl Keys {
         let is_one_of_many = refusals.untold.len() > LOGGED;
         drop(refusals);
         if is_one_of_many {
-            tracing::debug!(place, number, reason = %why, "this is left out too");
+            tracing::debug!(place, number, reason = %why, "more stored data is not authentic; it is ignored");
             return;
         }
-        tracing::warn!(place, number, reason = %why, "what was read back is not authentic; it is left out");
+        tracing::warn!(place, number, reason = %why, "stored data is not authentic; it is ignored");
     }
 
     /// The number of rejections since the process started.
@@ -217,7 +217,7 @@ impl Key {
         let Some(secret) = bytes::<{ KEY_DIGITS / 2 }>(line) else {
             let count = line.chars().count();
             return Err(if count == KEY_DIGITS {
-                "it has a character that is no hexadecimal digit".to_owned()
+                "it has a character that is not a hexadecimal digit".to_owned()
             } else {
                 format!("it has {count} characters, and a key has {KEY_DIGITS}")
             });

@@ -43,6 +43,6 @@ fn check(headers: &Headers, is_read: bool) -> Result<(), Problems> {
     }
     let found =
         found.map_or_else(|| "the address of its answer".into(), |name| format!("the header `{name}`"));
-    let message = format!("the server took it out of a stream and sent it on, as {found} shows");
+    let message = format!("the server copied it out of a stream, as {found} shows");
     Err(Problems::one("", message, Some("publish the message itself".into())))
 }

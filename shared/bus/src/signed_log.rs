@@ -100,7 +100,7 @@ impl Bus {
         gone.extend(&counts[..counts.len().saturating_sub(kept)]);
         for sequence in &gone {
             if let Err(error) = self.delete_message(subject, *sequence).await {
-                tracing::warn!(%error, %subject, "a subject is full, and what is too much could not be removed");
+                tracing::warn!(%error, %subject, "a subject is full, and its surplus messages could not be removed");
                 return false;
             }
         }

@@ -15,7 +15,7 @@ pub enum Error {
     #[error("the disk failed: {reason}")]
     Failed { reason: String },
     /// The stored data differs from the data that was written.
-    #[error("what is stored can't be read: {what}")]
+    #[error("the stored data can't be read: {what}")]
     Corrupt { what: String },
     #[error("the directory is closed")]
     Stopped,

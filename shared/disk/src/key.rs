@@ -138,7 +138,7 @@ impl<'b> Reader<'b> {
     /// Reads the parts of a key after a prefix.
     pub fn behind(key: &'b [u8], beginning: &Key) -> Result<Reader<'b>, Error> {
         let rest = key.strip_prefix(beginning.bytes());
-        Ok(Reader(rest.ok_or_else(|| Error::corrupt("a key does not begin as it should"))?))
+        Ok(Reader(rest.ok_or_else(|| Error::corrupt("a key has an invalid beginning"))?))
     }
 
     fn take(&mut self, count: usize) -> Result<&'b [u8], Error> {
@@ -172,7 +172,7 @@ impl<'b> Reader<'b> {
 
     pub fn name(&mut self) -> Result<&'b str, Error> {
         let length = self.0.iter().position(|byte| *byte == 0);
-        let name = self.take(length.ok_or_else(|| Error::corrupt("a name does not end"))?)?;
+        let name = self.take(length.ok_or_else(|| Error::corrupt("a name has no end"))?)?;
         self.take(1)?;
         text(name)
     }

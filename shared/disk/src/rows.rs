@@ -143,7 +143,7 @@ fn checksum(key: &[u8], value: &[u8]) -> [u8; CHECKSUM_BYTES] {
 
 /// The value of a row, if its checksum is right.
 fn checked<'v>(key: &[u8], row: &'v [u8]) -> Result<&'v [u8], Error> {
-    let wrong = || Error::corrupt("a row is not as it was written");
+    let wrong = || Error::corrupt("a row was altered");
     let (value, sum) = row.split_last_chunk().ok_or_else(wrong)?;
     if *sum == checksum(key, value) { Ok(value) } else { Err(wrong()) }
 }

@@ -20,8 +20,8 @@ pub(super) fn run(database: &Database, mut waiting: mpsc::Receiver<Box<dyn Job>>
         }
         let committed = database.write(|rows| together.iter_mut().try_for_each(|job| job.apply(rows)));
         match &committed {
-            Ok(()) if fails => tracing::info!("the disk takes what is written again"),
-            Err(error) if !fails => tracing::error!(%error, "the disk does not take what is written"),
+            Ok(()) if fails => tracing::info!("writes to the disk succeed again"),
+            Err(error) if !fails => tracing::error!(%error, "writes to the disk fail"),
             Ok(()) | Err(_) => {}
         }
         fails = committed.is_err();

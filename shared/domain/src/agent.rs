@@ -263,7 +263,7 @@ impl AgentProfile {
 /// values.
 fn check_published(path: &str, env: &BTreeMap<String, String>, problems: &mut Problems) {
     for (name, _) in env.iter().filter(|(name, value)| names_secret(name) || has_password(value)) {
-        let message = "everybody who may read runs sees this value: it is published with the profile";
+        let message = "every reader of runs sees this value, because it is published with the profile";
         let hint =
             "declare it in `secrets` of the worker's settings, and name it in `secrets` of the task (S8)";
         problems.add(format!("{path}.{name}"), message, Some(hint.into()));

@@ -168,7 +168,7 @@ impl AgentPolicy {
             let included = CODE_VARIABLES.iter().find(|name| matches(std::slice::from_ref(pattern), name));
             if let Some(name) = included.filter(|_| pattern.ends_with(ALL) && !self.allows_all_programs()) {
                 let message =
-                    format!("it includes `{name}`, which can make another program of one that is allowed");
+                    format!("it includes `{name}`, which can turn an allowed program into another one");
                 let hint = "write the names one by one, or a longer beginning";
                 problems.add(format!("env[{index}]"), message, Some(hint.into()));
             }
@@ -281,7 +281,7 @@ struct PolicyProblems<'a> {
 
 impl PolicyProblems<'_> {
     fn add(&mut self, path: &str, message: String, field: &str) {
-        let hint = format!("whoever runs the workers can allow it in `{field}` of their policy file");
+        let hint = format!("the operator of the workers can allow it in `{field}` of the policy file");
         self.problems.add(path, message, Some(hint));
     }
 
@@ -319,7 +319,7 @@ impl PolicyProblems<'_> {
             let shown = command.first().map_or("", String::as_str);
             self.add(
                 &format!("{path}command"),
-                format!("no program may begin with `{shown}` like this"),
+                format!("the command `{shown} …` is not allowed"),
                 "programs",
             );
         }
@@ -327,9 +327,9 @@ impl PolicyProblems<'_> {
             for name in env.keys().filter(|name| !matches(&policy.env, name)) {
                 let allowed = if policy.env.is_empty() { "none".to_owned() } else { policy.env.join(", ") };
                 let message =
-                    format!("profiles may not set `{name}`, which could make another program of it");
+                    format!("profiles may not set `{name}`, which could turn the program into another one");
                 let hint = format!(
-                    "whoever runs the workers can add `{name}` to `env` of their policy file, if no allowed program loads or runs \
+                    "the operator of the workers can add `{name}` to `env` of the policy file, if no allowed program loads or runs \
                      anything because of it; allowed are {allowed}"
                 );
                 self.problems.add(format!("{path}env.{name}"), message, Some(hint));
@@ -338,13 +338,13 @@ impl PolicyProblems<'_> {
             // are loaded.
             let decides = |name: &&String| name.as_str() == "PATH" || name.starts_with("LD_");
             for name in env_from.iter().filter(decides) {
-                let message = format!("`{name}` could make another program of it");
+                let message = format!("`{name}` could turn the program into another one");
                 self.add(&format!("{path}env_from"), message, "programs");
             }
         }
         for (index, name) in env_from.iter().enumerate() {
             if !policy.env_from.iter().any(|allowed| allowed == ALL || allowed == name) {
-                let message = format!("the worker's variable `{name}` is not for programs");
+                let message = format!("programs may not use the worker's variable `{name}`");
                 self.add(&format!("{path}env_from[{index}]"), message, "env_from");
             }
         }

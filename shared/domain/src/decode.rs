@@ -108,7 +108,7 @@ pub fn check_depth(text: &[u8]) -> Result<(), Problems> {
         None => Ok(()),
         Some(path) => {
             let message = format!("it nests deeper than the {MAX_MESSAGE_DEPTH} levels allowed");
-            let hint = "put what is deep into a string, as JSON text";
+            let hint = "put the deep part into a string, as JSON text";
             Err(Problems::one(&path, message, Some(hint.into())))
         }
     }

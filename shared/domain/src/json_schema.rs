@@ -224,7 +224,7 @@ impl FoundSchemas {
                 } else if let (Value::String(to), true) = (&*value, REFERENCES.contains(&name)) {
                     same.extend(self.reference(to));
                 } else if name == STEPS {
-                    self.mistakes.insert(format!("`{STEPS}` is a keyword of ours"));
+                    self.mistakes.insert(format!("`{STEPS}` is a reserved keyword"));
                 } else if name == "$id" && !at.is_empty() {
                     self.mistakes.insert("only the whole schema may have an `$id`".into());
                 }
@@ -245,14 +245,14 @@ impl FoundSchemas {
         let place = to.strip_prefix('#').filter(|place| place.is_empty() || place.starts_with('/'));
         if place.is_none() {
             let hint = "as `#/$defs/name` is";
-            self.mistakes.insert(format!("`{to}` is no reference to a place within the schema, {hint}"));
+            self.mistakes.insert(format!("`{to}` is not a reference to a place within the schema, {hint}"));
         }
         place.map(decoded)
     }
 
     fn check(mut self) -> Result<(), String> {
         for place in self.schemas.values().flatten().filter(|place| !self.schemas.contains_key(*place)) {
-            self.mistakes.insert(format!("`#{place}` is no schema within the schema"));
+            self.mistakes.insert(format!("`#{place}` is not a schema within the schema"));
         }
         if let Some(mistake) = self.mistakes.pop_first() {
             return Err(mistake);
@@ -385,9 +385,11 @@ mod tests {
         let refused = |schema: Value| JsonSchema::compile(&schema).unwrap_err();
         assert_eq!(
             refused(json!({"$ref": "#/enum/0", "enum": [{"type": "string"}]})),
-            "`#/enum/0` is no schema within the schema"
+            "`#/enum/0` is not a schema within the schema"
         );
-        assert!(refused(json!({"$ref": "other.json"})).contains("no reference to a place within the schema"));
+        assert!(
+            refused(json!({"$ref": "other.json"})).contains("not a reference to a place within the schema")
+        );
         assert!(refused(json!({"$defs": {"a": {"$id": "b", "type": "string"}}})).contains("`$id`"));
         assert!(refused(json!({"$ref": "#"})).contains("refers to itself"));
         assert!(refused(json!({"allOf": [{"not": {"$ref": "#"}}]})).contains("refers to itself"));

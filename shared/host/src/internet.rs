@@ -77,7 +77,7 @@ pub struct Resolver {
 enum Refusal {
     #[error("the name has no address")]
     NoAddress,
-    #[error("the name is one of an internal network (hint: {0})")]
+    #[error("the name belongs to an internal network (hint: {0})")]
     Internal(&'static str),
 }
 

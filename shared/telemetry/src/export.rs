@@ -72,7 +72,7 @@ pub fn spans_dropped() -> u64 {
 
 /// The collector did not accept the spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the collector did not take the spans")]
+#[error("the collector did not accept the spans")]
 pub struct NotExported;
 
 #[derive(Debug)]

@@ -36,7 +36,7 @@ impl Sampler {
             _ => {
                 tracing::warn!(
                     sampler = given,
-                    "OTEL_TRACES_SAMPLER is not known; every trace is exported (known: always_on, always_off, traceidratio, and parentbased_ before each)"
+                    "unknown OTEL_TRACES_SAMPLER; every trace is exported (known: always_on, always_off, traceidratio, and parentbased_ before each)"
                 );
                 Self::ALL
             }
@@ -53,7 +53,7 @@ impl Sampler {
 }
 
 /// Converts the share to a bound of the random bits.
-#[expect(clippy::float_arithmetic, reason = "a share of traces is no money")]
+#[expect(clippy::float_arithmetic, reason = "a share of traces is not money")]
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -122,6 +122,6 @@ mod tests {
         }
         assert!(!sampler(Some("parentbased_traceidratio"), Some("0")).exports(trace, None));
         assert!(sampler(Some("parentbased_traceidratio"), Some("0")).exports(trace, caller(true)));
-        assert!(sampler(Some("traceidratio"), Some("many")).exports(trace, None), "and it is told");
+        assert!(sampler(Some("traceidratio"), Some("many")).exports(trace, None), "and it is logged");
     }
 }

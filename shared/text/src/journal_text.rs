@@ -60,8 +60,8 @@ pub fn line(step: &HistoryStep) -> Line {
         }
         HistoryStep::Rung(rung) => {
             let does = match &rung.action {
-                RungAction::Tell => "tells what is left".into(),
-                RungAction::Model(model) => format!("goes on with {model}"),
+                RungAction::Tell => "reports the remaining budget".into(),
+                RungAction::Model(model) => format!("continues with {model}"),
                 RungAction::Compact => "compacts its window".into(),
             };
             let said = format!("{does}; left: {} and {} tokens", rung.left_usd, rung.left_tokens);
@@ -85,7 +85,7 @@ pub fn line(step: &HistoryStep) -> Line {
         }
         HistoryStep::Received { files } => {
             let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-            Line { what: "files", said: format!("was handed {}", paths.join(", ")), ..Line::default() }
+            Line { what: "files", said: format!("received {}", paths.join(", ")), ..Line::default() }
         }
         HistoryStep::Compacted { from, to, how } => {
             let said = match how {
@@ -188,7 +188,7 @@ pub fn parts(step: &HistoryStep) -> Vec<(String, String)> {
                 step.prompt.as_ref().map(|prompt| &prompt.tools).filter(|tools| !tools.is_empty())
             {
                 let tools: Vec<&str> = tools.iter().map(ToolName::as_str).collect();
-                add("tools it was offered", &tools.join(", "));
+                add("offered tools", &tools.join(", "));
             }
             step.text.iter().for_each(|said| add("said", said));
             for call in &step.tool_calls {
@@ -198,13 +198,13 @@ pub fn parts(step: &HistoryStep) -> Vec<(String, String)> {
         }
         HistoryStep::Tool(step) => {
             let ToolStep { tool, output, is_error, note, checks, .. } = &**step;
-            add(if *is_error { "tool, which failed" } else { "tool" }, tool.as_str());
+            add(if *is_error { "failed tool" } else { "tool" }, tool.as_str());
             note.iter().for_each(|note| add("note", note));
             add("output", shown(output));
             checks.iter().for_each(|check| add(&format!("check {}", check.check), &decided(check)));
         }
         HistoryStep::Told(told) => {
-            told.by.iter().for_each(|by| add("told by", by.as_str()));
+            told.by.iter().for_each(|by| add("sender", by.as_str()));
             add("message", told.text.as_str());
         }
         step @ (HistoryStep::Began { .. }

@@ -43,8 +43,8 @@ pub fn parts(entries: &[HistoryEntry], number: u32) -> Option<Vec<Part>> {
         // A program sends its own messages, and other ones in every call. The journal stores only
         // the first.
         parts.retain(|part| part.what != USER);
-        let shown_as = Some("of which nothing is kept");
-        parts.push(Part { shown_as, ..Part::of("what the program asked", &entries[place], "") });
+        let shown_as = Some("not stored");
+        parts.push(Part { shown_as, ..Part::of("request of the program", &entries[place], "") });
     }
     Some(parts)
 }
@@ -58,7 +58,7 @@ fn beginning(entry: &HistoryEntry) -> Vec<Part> {
             PromptRole::User => USER,
         };
         let is_cut = message.text.len() as u64 != message.size_bytes;
-        let shown_as = is_cut.then_some("sent, of which only the beginning is kept");
+        let shown_as = is_cut.then_some("only the beginning is stored");
         Part { size_bytes: message.size_bytes, shown_as, ..Part::of(what, entry, &message.text) }
     });
     let mut parts: Vec<Part> = messages.collect();
@@ -94,7 +94,7 @@ fn dialog(entries: &[HistoryEntry]) -> Vec<Part> {
                 parts.push(match &step.output {
                     ToolOutput::Inline(text) => Part::of(what, entry, text),
                     ToolOutput::Offloaded { preview, object, .. } => {
-                        let shown_as = Some("shown as a preview, and where to read the rest");
+                        let shown_as = Some("shown as a preview with a reference to the rest");
                         Part { size_bytes: object.size_bytes, shown_as, ..Part::of(what, entry, preview) }
                     }
                 });
@@ -176,11 +176,7 @@ mod tests {
             says("Fourth.", json!({})),
         ]);
         assert_eq!(parts(&entries, 1), None, "no call of a model");
-        let start = [
-            "2 system: You write.",
-            "2 user: sent, of which only the beginning is kept",
-            "2 1 tool: fs.read",
-        ];
+        let start = ["2 system: You write.", "2 user: only the beginning is stored", "2 1 tool: fs.read"];
         assert_eq!(told(&entries, 2), start);
         let with =
             |more: &[&str]| -> Vec<String> { start.iter().chain(more).map(ToString::to_string).collect() };
@@ -200,19 +196,11 @@ mod tests {
         let asked = journal(&[first, program("2")]);
         assert_eq!(
             told(&asked, 1),
-            [
-                "1 system: You write.",
-                "1 user: sent, of which only the beginning is kept",
-                "1 1 tool: fs.read"
-            ]
+            ["1 system: You write.", "1 user: only the beginning is stored", "1 1 tool: fs.read"]
         );
         assert_eq!(
             told(&asked, 2),
-            [
-                "1 system: You write.",
-                "1 1 tool: fs.read",
-                "2 what the program asked: of which nothing is kept"
-            ]
+            ["1 system: You write.", "1 1 tool: fs.read", "2 request of the program: not stored"]
         );
         entries.remove(1);
         assert_eq!(parts(&entries, 4), None, "nothing says how it begins");

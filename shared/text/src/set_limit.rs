@@ -46,13 +46,13 @@ impl fmt::Display for Place {
             Place::Spawn(child) => write!(f, "the spawn of `{child}`"),
             Place::Profile(agent) => write!(f, "the profile of agent `{agent}`"),
             Place::Resources => {
-                f.write_str("the agent's profile, or of an MCP server in the settings of the worker")
+                f.write_str("the agent's profile, or under the MCP server in the settings of the worker")
             }
-            Place::Parent(parent) => write!(f, "what `{parent}` had left"),
+            Place::Parent(parent) => write!(f, "the remaining budget of `{parent}`"),
             Place::Coordinators => f.write_str("the settings of the coordinators"),
             Place::Maximum => f.write_str("the operator's `maximum`, in the settings of the coordinators"),
             Place::Worker => f.write_str("the settings of the worker"),
-            Place::Raised => f.write_str("as it was raised"),
+            Place::Raised => f.write_str("after a raise"),
         }
     }
 }
@@ -260,7 +260,7 @@ mod tests {
         ] {
             assert_eq!(SetLimit::new(name, 7, set_in).to_string(), said);
         }
-        let said = "resources.processes = 7; raise `resources.processes` in the agent's profile, or of an MCP server in the settings of the worker";
+        let said = "resources.processes = 7; raise `resources.processes` in the agent's profile, or under the MCP server in the settings of the worker";
         assert_eq!(SetLimit::of_resources("resources.processes", 7).to_string(), said);
         let default = SetLimit {
             raise_in: vec![Place::Step, Place::Profile(agent()), Place::Coordinators],

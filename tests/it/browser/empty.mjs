@@ -6,7 +6,7 @@ export default async function empty(place) {
     const anna = await Person.enter(place, place.tokens.anna);
     for (const [path, words] of [
         ["", "There are no runs yet"],
-        ["questions", "Nobody waits for an answer"],
+        ["questions", "No question is open"],
         ["agents", "No profile was applied yet"],
         ["schedules", "There are no schedules yet"],
         ["dead", "There are none"],

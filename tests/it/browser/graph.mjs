@@ -51,8 +51,8 @@ export default async function graph(place) {
 
     // A skipped step, and the values that its condition saw.
     await says("never", 'when outputs.found == "nothing"');
-    await says("never", 'saw found = "Do read"');
-    await anna.sees(".skipped li:has(strong:text-is('never')):has-text('it saw found = \"Do read\"')");
+    await says("never", 'read found = "Do read"');
+    await anna.sees(".skipped li:has(strong:text-is('never')):has-text('it read found = \"Do read\"')");
 
     // Edges that carry a value, and edges that only order steps.
     assert.equal(await anna.count(".graph > svg > .edge.order"), 1);
@@ -60,7 +60,7 @@ export default async function graph(place) {
     const dashes = (selector) => anna.find(selector).first().evaluate((edge) => getComputedStyle(edge).strokeDasharray);
     assert.notEqual(await dashes(".graph > svg > .edge.order"), "none");
     assert.equal(await dashes(".graph > svg > .edge:not(.order)"), "none");
-    await anna.sees(".legend :text('only comes after it')");
+    await anna.sees(".legend :text('only starts after it')");
     await anna.isAccessible();
     await card("group").locator("> a").focus();
     await anna.page.keyboard.press("Enter");

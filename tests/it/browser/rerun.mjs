@@ -41,7 +41,7 @@ export default async function rerun(place) {
     };
     const again = () => named("Rerun").click();
     const asked = await anna.replying(undefined, again);
-    assert.match(asked, /Run what did not succeed again.*Approvals that are part of it are asked again/);
+    assert.match(asked, /Run the unsuccessful steps again.*Its approvals are asked again/);
     assert.ok(page.url().endsWith(failed), "whoever says no stays");
     await anna.replying("", again);
     const second = await another(failed);

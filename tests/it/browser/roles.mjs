@@ -37,7 +37,7 @@ export default async function roles(place) {
             await person.isAccessible();
         }
         if (who === "olga") {
-            await person.go("questions", "text=You may read these, and not answer them");
+            await person.go("questions", "text=You can read these questions, but not answer them");
             assert.equal(await person.count(".cards form"), 0);
             await person.isAccessible();
         }

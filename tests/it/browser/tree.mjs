@@ -70,7 +70,7 @@ export default async function tree(place) {
     const sleeps = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "s", inputs: { ms: 3_600_000 } });
     await anna.go(`runs/${sleeps}`, "#live:text('● live')");
     const cancel = () => anna.find("#actions button:text('Cancel')").click();
-    assert.match(await anna.replying(undefined, cancel), /Cancel “Sleep”\? Every agent/);
+    assert.match(await anna.replying(undefined, cancel), /Cancel “Sleep”\? All of its agents/);
     assert.equal((await client.run(sleeps)).outcome ?? null, null);
     await anna.replying("", cancel);
     await anna.sees("#head .mark:has-text('cancelled')");
@@ -88,7 +88,7 @@ export default async function tree(place) {
         return await anna.replying("", () => anna.find(`${form} button`).click());
     };
     anna.allow("status of 4");
-    assert.match(await raise("#asked form.raise", "abc"), /Raise what p may use\?/);
+    assert.match(await raise("#asked form.raise", "abc"), /Raise the ceilings of p\?/);
     await until("it says what is wrong", async () => /abc|dollars/.test(await anna.find("#asked .told").textContent()));
     // The raised budget was used up at once: it may be raised again, on a new card.
     await raise("#asked form.raise", "0.04");
@@ -103,7 +103,7 @@ export default async function tree(place) {
     await anna.go("questions", `main a[href='runs/${inner}#asked']`);
     await anna.find(`main a[href='runs/${inner}#asked']`).click();
     await anna.sees("#asked h2:text('spends waits for a larger budget')");
-    await anna.go(`runs/${inner}/contexts/spends`, "#live:text('● live')", "#asked form.raise", ".facts dd:has-text('drawn from what inner has')", ".facts dd:has-text('20 steps')");
+    await anna.go(`runs/${inner}/contexts/spends`, "#live:text('● live')", "#asked form.raise", ".facts dd:has-text('drawn from the budget of inner')", ".facts dd:has-text('20 steps')");
     await raise("#asked form.raise", "0.5");
     await anna.sees("#head .mark.good");
     await anna.find("#head .money a").click();

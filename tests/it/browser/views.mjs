@@ -41,11 +41,11 @@ export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: "?status=failed&status=timed_out&status=aborted", sees: [".views [aria-current]:text('Failed')"] },
     { path: `runs/${written}/contexts/ants/entries/1`, sees: ["h1:text('Entry 1 of ants')", ".prompt summary:has-text('system')", "h2:has-text('calls fs.write')"] },
     { path: `runs/${written}/contexts/ants/entries/2`, sees: ["h1:text('Entry 2 of ants')", "h2:text('called with')", "a:text('Entry 1')"] },
-    { path: "?label=team%3Dnobody", sees: ["text=No run fits."] },
+    { path: "?label=team%3Dnobody", sees: ["text=No run matches."] },
     { path: `runs/${graph}`, sees: [".views a:text('Graph')", ".row:has-text('left')", "#head .mark.good"] },
     { path: `runs/${graph}/graph`, sees: [".graph text:has-text('both')", ".views [aria-current]:text('Graph')"] },
     { path: `runs/${graph}/timeline`, sees: [".timeline th:has-text('left')", ".timeline rect.attempt", ".legend"] },
-    { path: `runs/${graph}/money`, sees: [".books text:has-text('report')", "#at", "caption:has-text('Who has spent it')", ".views [aria-current]:text('Money')"] },
+    { path: `runs/${graph}/money`, sees: [".books text:has-text('report')", "#at", "caption:has-text('Spent and held money')", ".views [aria-current]:text('Money')"] },
     { path: `runs/${graph}/money?at=1`, sees: ["output:has-text('of')", "a:text('Now')"] },
     { path: `runs/${sleeps}/money`, sees: [".list th:has-text('sleeper')"], isLive: true },
     { path: `runs/${graph}/receipt`, sees: [".list th:has-text('left')", "h2:text('By model')", ".sum a:text('As JSON')", ".views [aria-current]:text('Receipt')"] },
@@ -62,7 +62,7 @@ export const VIEWS = ({ graph, written, asks, sleeps }) => [
     { path: "agents", sees: ["#a-writer :text('Writes a page')", "h2:text('Built in')"] },
     { path: "schedules", sees: [".list th:has-text('nightly')", "code:text('30 2 * * mon-fri')"] },
     { path: "dead", sees: [".list th:has-text('submit')", ".list td .said"] },
-    { path: "dead?kind=nothing", sees: ["text=No letter fits."] },
+    { path: "dead?kind=nothing", sees: ["text=No letter matches."] },
 ];
 
 export default async function views(place) {

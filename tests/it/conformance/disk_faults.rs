@@ -355,7 +355,7 @@ async fn a_row_that_was_changed_in_a_closed_file_is_refused() {
     fs::write(&file, bytes).unwrap();
     let bus = bus_of(&directory.open()).await;
     let refused = bus.read(&Filter::EventsOf(super::trace(1))).await.unwrap_err();
-    assert!(refused.to_string().contains("not as it was written"), "{refused}");
+    assert!(refused.to_string().contains("a row was altered"), "{refused}");
     let other = bus.last(&Filter::One(profile)).await.unwrap().unwrap();
     assert_eq!(text(&other.payload), "another", "other rows are as they were");
 }

@@ -34,7 +34,7 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
     let error = refused.error.unwrap();
     assert_eq!((refused.status, refused.attempts), (EndStatus::Failed, 1), "it is not tried again");
     assert_eq!((error.kind, error.retryable), (FailureKind::Refused, false));
-    for told in ["kind: ", "command: ", "network: ", "`programs` of their policy file"] {
+    for told in ["kind: ", "command: ", "network: ", "`programs` of the policy file"] {
         assert!(error.message.contains(told), "{told}: {}", error.message);
     }
     let run = cluster.begin(json!({"goal": "go", "agent_id": "talks"})).await;

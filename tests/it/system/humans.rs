@@ -65,7 +65,10 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     }
     assert!(trellis(&nats, &["runs", "list"]).contains("input_required"));
     let refused = trellis(&nats, &["answer", &trace, "red"]);
-    assert!(refused.contains("it is none of the choices") && refused.ends_with("exit Some(3)"), "{refused}");
+    assert!(
+        refused.contains("it is not one of the choices") && refused.ends_with("exit Some(3)"),
+        "{refused}"
+    );
     let published =
         json!({"trace_id": run, "answered": {"child_id": "paint", "question": 1, "answer": "black"}});
     cluster.client.publish(Subject::Input, &published).await;
@@ -73,7 +76,7 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
         let dead = cluster.client.bus.read(&Filter::Dead).await.unwrap();
         let mut dead =
             dead.iter().map(|stored| serde_json::from_slice::<DeadLetter>(&stored.payload).unwrap());
-        dead.any(|letter| format!("{letter:?}").contains("it is none of the choices"))
+        dead.any(|letter| format!("{letter:?}").contains("it is not one of the choices"))
     })
     .await;
     assert_eq!(

@@ -282,7 +282,7 @@ async fn n7_what_the_log_does_not_keep_is_not_applied() {
     let large = agent("a", &"x".repeat(5_000));
     let refused = refusal(&cluster.client, json!({"apply_agents": {"agents": [large]}})).await;
     assert!(refused.contains("could not be written to the log") && refused.contains("full"), "{refused}");
-    assert!(refused.contains("hint: delete agents that nobody needs"), "{refused}");
+    assert!(refused.contains("hint: delete unused agents"), "{refused}");
     assert_eq!(versions(&cluster.client).await, json!({"a": 1}));
     assert_eq!(ground.store.agents().await.unwrap().versions, [("a".into(), 1)].into());
     cluster.stop().await;

@@ -94,7 +94,7 @@ async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
         "told     message 1",
         "Ann: Take the bridge.",
         "budget   rung 1: 0.1 %",
-        "tells what is left; left: $0.0",
+        "reports the remaining budget; left: $0.0",
     ] {
         assert!(history.contains(part), "no {part:?} in\n{history}");
     }

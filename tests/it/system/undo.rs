@@ -171,7 +171,7 @@ async fn g14_runs_cancel_tells_of_a_group_that_undoes_and_nothing_is_taken_until
     let said = trellis(&cluster, &["runs", "cancel", &run.to_string()]);
     assert!(said.contains(": the run is cancelled, and a group in it still undoes"), "{said}");
     let said = trellis(&cluster, &["runs", "rerun", &run.to_string()]);
-    assert!(said.contains("still undoes") && !said.ends_with("exit Some(0)"), "{said}");
+    assert!(said.contains("is still undoing") && !said.ends_with("exit Some(0)"), "{said}");
     cancelling.open();
     let (outcome, trace) = agents::finished(&cluster, run).await;
     assert_eq!(outcome["status"], "cancelled", "{outcome:#}");

@@ -15,7 +15,7 @@ use trellis_tests::{
     subjects::{admin_of, pool, query_of},
 };
 
-const REASON: &str = "took it out of a stream";
+const REASON: &str = "copied it out of a stream";
 
 fn home(trace: TraceId) -> Partition {
     Partition::of(trace, Topology::default().partitions)

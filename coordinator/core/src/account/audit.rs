@@ -54,7 +54,7 @@ impl Audit {
         };
         if log.first() > 1 {
             audit.notes.push(format!(
-                "the log begins with a copy of the whole state, before event {}: what was spent before is taken from it",
+                "the log begins with a copy of the whole state, before event {}: earlier spending is read from that copy",
                 log.first()
             ));
         }
@@ -86,26 +86,26 @@ impl Audit {
             let own = ledger.own(&node.id);
             total = total.and_then(|total| total.checked_add(own));
             if own != node.budget.own {
-                let what = format!("its events add up to {own}, and its own cost is {}", node.budget.own);
+                let what = format!("its events add up to {own}, but its own cost is {}", node.budget.own);
                 self.findings.push(Finding::of(Check::Books, &node.id, what));
             }
             let (spent, held) = beneath(trace, node, ledger.sheets.get(&node.id));
             if spent != Some(node.budget.spent) {
                 let (of, sum) = (node.budget.spent, spent.map_or("too much".into(), |sum| sum.to_string()));
-                let what = format!("its own cost and its children's are {sum}, and it has spent {of}");
+                let what = format!("its own cost and its children's add up to {sum}, but it has spent {of}");
                 self.findings.push(Finding::of(Check::Books, &node.id, what));
             }
             if held != Some(node.budget.held) {
                 let (of, sum) = (node.budget.held, held.map_or("too much".into(), |sum| sum.to_string()));
                 let what = format!(
-                    "its open calls, its children and the undos of its steps hold {sum}, and {of} is held"
+                    "its open calls, its children and the undos of its steps hold {sum}, but {of} is held"
                 );
                 self.findings.push(Finding::of(Check::Books, &node.id, what));
             }
         }
         if let Some(root) = trace.root().filter(|root| total != Some(root.budget.spent)) {
             let sum = total.map_or("too much".into(), |sum| sum.to_string());
-            let what = format!("all events add up to {sum}, and the root has spent {}", root.budget.spent);
+            let what = format!("all events add up to {sum}, but the root has spent {}", root.budget.spent);
             self.findings.push(Finding::of(Check::Books, &root.id, what));
         }
     }
@@ -118,9 +118,12 @@ impl Audit {
         } else if store.version < version {
             format!("the log has events up to {version}, and the store only up to {}", store.version)
         } else if store.spent != spent {
-            format!("the store's root has spent {}, and by the log it has spent {spent}", store.spent)
+            format!(
+                "the root has spent {} according to the store, and {spent} according to the log",
+                store.spent
+            )
         } else if store.digest != trace.digest() {
-            "the store has another state than the log gives".into()
+            "the state in the store differs from the state that the log gives".into()
         } else {
             return;
         };
@@ -134,7 +137,7 @@ impl Audit {
             match known.get(child_id) {
                 Some(node) => self.journal(node, ledger.sheets.get(child_id), book),
                 None => {
-                    let what = "it has a journal, and the log has no such context".into();
+                    let what = "it has a journal, but the log has no such context".into();
                     self.findings.push(Finding::of(Check::Journal, child_id, what));
                 }
             }
@@ -171,7 +174,7 @@ impl Audit {
                     entry.number, node.id, entry.amount
                 )),
                 None => self.findings.push(fault(format!(
-                    "entry {} paid {} for call {}, and no event books it",
+                    "entry {} paid {} for call {}, but no event books it",
                     entry.number, entry.amount, entry.call_id
                 ))),
                 Some(Agreement::Same) => self.agreed += 1,
@@ -179,7 +182,7 @@ impl Audit {
                     self.notes.push(format!("entry {} of `{}`: {why}", entry.number, node.id));
                 }
                 Some(Agreement::Differs(booked)) => self.findings.push(fault(format!(
-                    "entry {} says that call {} cost {}, and {booked} is booked",
+                    "entry {} says that call {} cost {}, but {booked} is booked",
                     entry.number, entry.call_id, entry.amount
                 ))),
             }
@@ -193,7 +196,7 @@ impl Audit {
             // An attempt that wrote its own end into the journal also wrote every answer into it.
             if of_worker && book.ended_by == Some(call.attempt) {
                 let what =
-                    format!("call {call_id} is booked at {}, and its journal does not have it", call.booked);
+                    format!("call {call_id} is booked at {}, but its journal does not have it", call.booked);
                 self.findings.push(fault(what));
             } else {
                 self.unjournaled += 1;
@@ -219,7 +222,7 @@ fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
     if call.booked == journaled {
         Agreement::Same
     } else if call.is_open && !is_final {
-        Agreement::Explained(format!("its cost of {journaled} is on the way"))
+        Agreement::Explained(format!("its cost of {journaled} has not arrived yet"))
     } else if call.booked.checked_add(call.disputed) == Some(journaled) {
         Agreement::Explained(format!("{} of {journaled} is disputed", call.disputed))
     } else if call.is_corrected || call.is_estimated {

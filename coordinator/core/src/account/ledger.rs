@@ -199,7 +199,7 @@ impl Ledger {
                 usize::try_from(*number).ok().and_then(|number| disputes.get(number.checked_sub(1)?));
             let Some(amount) = amount.copied() else {
                 let what =
-                    format!("disputed charge {number} of `{child_id}` is accepted, and no event tells of it");
+                    format!("disputed charge {number} of `{child_id}` is accepted, but no event records it");
                 return self.wrong.push((place, what));
             };
             self.post(Posting {
@@ -242,7 +242,9 @@ impl Ledger {
         let own = sheet.own.checked_add(posting.booked).and_then(|own| own.checked_sub(posting.before));
         match own {
             Some(own) => sheet.own = own,
-            None => self.wrong.push((posting.place.clone(), "more is taken back than was booked".into())),
+            None => {
+                self.wrong.push((posting.place.clone(), "a correction returns more than was booked".into()))
+            }
         }
         self.postings.push(posting);
     }

@@ -62,14 +62,14 @@ impl ReadLog {
         let (trace, whole) = replayed(trace_id, &commits);
         if let Some(told) = commits.get(whole) {
             let Commit { first, last, .. } = told.commit;
-            let what = format!("events {first} to {last} contradict what is before them");
+            let what = format!("events {first} to {last} contradict earlier events");
             findings.push(Finding::new(Check::Log, what));
             commits.truncate(whole);
         }
         findings.extend(commits.iter().flat_map(holes));
         let superseded: usize = beside.iter().map(Vec::len).sum();
         if superseded > 0 {
-            notes.push(format!("{superseded} commits of the log do not count: the store lost them, and others took their place"));
+            notes.push(format!("{superseded} commits of the log are not valid: the store lost them, and later commits replaced them"));
         }
         match rest {
             Rest::Gap(first) => findings.push(Finding::new(
@@ -77,8 +77,7 @@ impl ReadLog {
                 format!("events {} to {} are missing", trace.version() + 1, first.saturating_sub(1)),
             )),
             Rest::Unfinished if trace.root().is_some_and(|root| !root.is_live()) => notes.push(
-                "the last commit is in the log only in part: it does not count, and nobody was told of it"
-                    .into(),
+                "the log has the last commit only in part: it is not valid, and no client has seen it".into(),
             ),
             Rest::Unfinished | Rest::Nothing => {}
         }
@@ -166,8 +165,10 @@ impl Places {
         if let Some((version, made)) = id.as_deref().and_then(named)
             && (version != logged.version || made != commit.made.millis())
         {
-            let what =
-                format!("the message says it is event {}, and its id is of event {version}", logged.version);
+            let what = format!(
+                "the message has event {} in its content, but event {version} in its id",
+                logged.version
+            );
             self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
         }
         let place = (commit, logged.version);
@@ -175,15 +176,15 @@ impl Places {
             None => drop(self.messages.insert(place, (sequence, id))),
             // The message was sent again after the server had forgotten its id: it is used once.
             Some((first, known)) if id.is_some() && *known == id => {
-                self.notes.push(format!("message {sequence} is message {first}, sent again: it counts once"));
+                self.notes
+                    .push(format!("message {sequence} is message {first}, sent again: it is read once"));
             }
             // A delete writes a message again without its content, and then removes the first one.
             Some((first, known)) if is_bare(known.as_deref()) || is_bare(id.as_deref()) => {
                 self.notes.push(format!("message {sequence} is message {first} without its content"));
             }
             Some((first, _)) => {
-                let what =
-                    format!("event {} is in the log twice: message {first} has it too", logged.version);
+                let what = format!("event {} is in the log twice: also in message {first}", logged.version);
                 self.findings.push(Finding { sequence: Some(sequence), ..Finding::new(Check::Log, what) });
             }
         }

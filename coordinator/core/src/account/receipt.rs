@@ -333,8 +333,8 @@ fn by_model(ledger: &Ledger, journals: &Journals) -> (Vec<ByModel>, Vec<Unmodell
             let Some((model, entry)) = entry.and_then(|entry| Some((entry.model.as_ref()?, entry))) else {
                 let what = match call.is_estimated {
                     _ if call_id.as_str().starts_with("external-") => "reported by programs",
-                    true => "booked at their holds, because nobody knows how the calls ended",
-                    false => "calls of which no journal tells",
+                    true => "booked at their holds, because the ends of the calls are unknown",
+                    false => "calls without a journal entry",
                 };
                 let known = add(&mut other, what, call.booked);
                 if call.is_estimated {
@@ -392,7 +392,7 @@ fn carried(ledger: &Ledger, entries: &Entries<'_>, other: &mut BTreeMap<&'static
         let later = charged.get(child_id).copied().unwrap_or(Amount::ZERO);
         let rest = sheet.own.saturating_sub(named).saturating_sub(later);
         if !rest.is_zero() {
-            add(other, "before the log begins, or of which no journal tells", rest);
+            add(other, "before the log begins, or without a journal entry", rest);
         }
     }
 }

@@ -147,7 +147,7 @@ impl Over<'_> {
             events.extend(self.succeed(None));
         } else if number >= repeat.max_rounds {
             let note =
-                repeat.until.as_ref().map(|_| format!("ended at its bound of {}", count(number, "round")));
+                repeat.until.as_ref().map(|_| format!("ended at its limit of {}", count(number, "round")));
             events.extend(self.succeed(note));
         } else {
             events.extend(self.next_round(number + 1));

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The reason why a run that succeeded is not undone, although its step did not succeed.
-const STANDS: &str = "its step did not succeed and its graph did, which undoes nothing";
+const STANDS: &str = "its step did not succeed, but its graph did, so it is not undone";
 
 /// Returns the next undo of a graph, or its end; no event while the previous undo runs, or while a
 /// graph in it undoes too.

@@ -57,10 +57,10 @@ impl Trace {
         }
         if root.undoing > 0 {
             // The steps that succeeded in it may be undone at any moment.
-            let hint = "wait until it has undone, or end that with `trellis runs cancel --without-undo`";
+            let hint = "wait for the end of the undo, or stop it with `trellis runs cancel --without-undo`";
             return Err(at(
                 "rerun.trace_id",
-                format!("run {id} has ended, and a graph in it still undoes"),
+                format!("run {id} has ended, but a graph in it is still undoing its steps"),
                 hint,
             ));
         }
@@ -73,7 +73,7 @@ impl Trace {
         for key in asked.inputs.keys().filter(|key| !is_known(key)) {
             let known = root.spec.inputs.keys().chain(&declared).map(ContextKey::as_str);
             let hint = nearest(key.as_str(), known).map(|meant| format!("did you mean `{meant}`?"));
-            problems.add(format!("inputs.{key}"), "the graph was given no such input", hint);
+            problems.add(format!("inputs.{key}"), "the graph of the earlier run has no such input", hint);
         }
         let mut inputs = root.spec.inputs.clone();
         inputs.extend(asked.inputs.clone());
@@ -86,8 +86,8 @@ impl Trace {
         let succeeded = completed && !self.has_failed_steps();
         let new = |(key, value): (&ContextKey, &Json)| root.spec.inputs.get(key) != Some(value);
         if succeeded && asked.rerun.from.is_empty() && !asked.inputs.iter().any(new) {
-            let hint = "name a step in `from` (`--from STEP`): it and all that come after it are run again";
-            return Err(at("rerun", format!("run {id} succeeded: nothing of it is to be run again"), hint));
+            let hint = "name a step in `from` (`--from STEP`): that step and all later ones are run again";
+            return Err(at("rerun", format!("run {id} succeeded: no step needs to run again"), hint));
         }
 
         let mut found = EarlierResults::new(self, &again, objects);
@@ -95,8 +95,8 @@ impl Trace {
         let EarlierResults { kept, mut needs, done, .. } = found;
         let size = kept.iter().map(|(_, kept)| kept.size_bytes()).sum();
         if size > MAX_TAKEN_BYTES {
-            let limit = SetLimit::built_in("the most that a rerun takes over", MAX_TAKEN_BYTES);
-            let what = "what is to be taken over (run more steps again, with `from`),";
+            let limit = SetLimit::built_in("the most that a rerun can take over", MAX_TAKEN_BYTES);
+            let what = "the data to take over (name more steps in `from` to reduce it)";
             return Err(Refusal::TooLarge { size, what, limit: Box::new(limit) });
         }
         // The results that the earlier run took over itself may refer to objects of further runs.

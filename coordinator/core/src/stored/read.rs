@@ -35,7 +35,7 @@ impl Trace {
         values: &HashMap<String, String>,
     ) -> Result<Self, Corrupt> {
         let read = catch_unwind(|| Self::read_stored(id, version, fields, values));
-        let reason = "it contradicts others: what is computed from them panicked";
+        let reason = "it contradicts other fields: computing from them panicked";
         read.unwrap_or_else(|_| Err(Corrupt { field: HEAD.into(), reason: reason.into() }))
     }
 

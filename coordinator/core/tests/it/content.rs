@@ -348,7 +348,10 @@ fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_and_says_so() {
     let (status, error) = end_of(&world, "book");
     let (kind, message) = error.unwrap();
     assert_eq!((status, kind), (EndStatus::Failed, FailureKind::LimitExceeded));
-    assert!(message.starts_with("what it did stands, because its undo has no room"), "{message}");
+    assert!(
+        message.starts_with("its work is not undone, because the input of the undo does not fit"),
+        "{message}"
+    );
     world.rest();
 }
 

@@ -67,7 +67,7 @@ fn g10_files_that_the_child_may_not_have_refuse_the_delegate() {
             &[11],
             "11 bytes in outputs/ are handed over, and the child may have 10 (max_output_size_bytes)",
         ),
-        ("other", &[1], "files[0].object: it is no object of the caller"),
+        ("other", &[1], "files[0].object: it is not an object of the caller"),
     ] {
         let files = of(&world, owner, sizes);
         let refused = delegate(&mut world, &root, files).unwrap_err();

@@ -93,7 +93,7 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.ask_with_form(&root, "which?", json!({"choices": ["tea", "coffee"]})).unwrap();
-    assert_eq!(refused(&mut world, "root", "milk"), ["it is none of the choices"]);
+    assert_eq!(refused(&mut world, "root", "milk"), ["it is not one of the choices"]);
     assert_eq!(world.status("root"), "input_required");
     assert_eq!(world.trace.question(&id("root")).unwrap().form.choices.len(), 2);
     world.answer_by("root", "tea", "Ada").unwrap();
@@ -156,7 +156,7 @@ fn g7_without_an_answer_and_a_default_the_context_fails() {
         (end.status, end.details.error.as_ref().unwrap().kind),
         (EndStatus::Failed, FailureKind::InputRequired)
     );
-    assert_eq!(end.details.error.as_ref().unwrap().message, "nobody answered within 1000 ms");
+    assert_eq!(end.details.error.as_ref().unwrap().message, "no answer within 1000 ms");
     world.rest();
 }
 
@@ -269,8 +269,8 @@ fn g7_an_approve_step_that_nobody_answers_ends_as_otherwise_says() {
     for (otherwise, choices, end) in [
         ("approve", json!([]), Ok("approve")),
         ("approve", json!(["today", "tomorrow"]), Ok("today")),
-        ("deny", json!([]), Err((FailureKind::Denied, "denied: nobody answered within 5000 ms"))),
-        ("fail", json!([]), Err((FailureKind::InputRequired, "nobody answered within 5000 ms"))),
+        ("deny", json!([]), Err((FailureKind::Denied, "denied: no answer within 5000 ms"))),
+        ("fail", json!([]), Err((FailureKind::InputRequired, "no answer within 5000 ms"))),
     ] {
         let terms = json!({"timeout_ms": 5000, "otherwise": otherwise, "choices": choices});
         let mut world = World::with_graph(json!({"steps": [approval(terms)]}));

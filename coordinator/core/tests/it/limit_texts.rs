@@ -260,7 +260,7 @@ fn b8_a_budget_that_is_used_up_names_what_raises_it() {
     let said = why(&world, "root");
     assert_eq!(
         said,
-        "the cost budget of `root` is used up: max_cost_usd = $0.10 (the submission); raise `max_cost_usd` in the submission, or `on_exhausted: pause`, and raise it while it waits"
+        "the cost budget of `root` is used up: max_cost_usd = $0.10 (the submission); raise `max_cost_usd` in the submission, or set `on_exhausted: pause` and raise it while the context waits"
     );
     let world = spent(json!({"on_exhausted": "pause"}));
     let said = world.trace.snapshot(world.node("root")).waits.unwrap();

@@ -301,7 +301,7 @@ fn g18_a_graph_that_is_changed_is_not_the_one_that_is_kept() {
     check(&world);
     // A submission also can't claim that another graph is `facts@2`.
     let refused = submit(&mut World::new(), &shelf, &shown).unwrap_err();
-    assert!(refused.to_string().contains("the graph is not that of `facts@2`"), "{refused}");
+    assert!(refused.to_string().contains("the graph differs from that of `facts@2`"), "{refused}");
     // An equal graph may name its version.
     let shown = definition(&with_names(&shelf, &user("facts")));
     let world = with_names(&shelf, &shown);
@@ -374,7 +374,7 @@ fn g18_s8_a_kept_graph_has_no_secret_that_its_user_does_not_have() {
 #[test]
 fn g18_the_graph_of_an_agent_uses_no_names() {
     for (graph, said) in [
-        (user("facts"), "is kept by a cluster"),
+        (user("facts"), "is stored in a cluster"),
         (definition(&with_names(&shelf(), &user("facts"))), "can't use graphs by name"),
     ] {
         let text = with(graph, json!({"inputs": {"subject": "x"}})).to_string();

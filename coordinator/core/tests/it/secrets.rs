@@ -137,8 +137,8 @@ fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
     let graph: TaskGraph = decode::value(&graph).unwrap();
     let told = Plan::compile(&graph).unwrap_err().to_string();
     for says in [
-        "steps[0].secrets: what is around this step does not have `B_KEY`, `C_KEY`\n  hint: name them in `secrets` of the graph",
-        "steps[1].steps[0].secrets: what is around this step does not have `A_KEY`",
+        "steps[0].secrets: the graph or group around this step does not have `B_KEY`, `C_KEY`\n  hint: name them in `secrets` of the graph",
+        "steps[1].steps[0].secrets: the graph or group around this step does not have `A_KEY`",
         "steps[2].secrets: a step with `approve` can't have `secrets`",
     ] {
         assert!(told.contains(says), "{says}\nis not in\n{told}");

@@ -109,7 +109,7 @@ fn g13_a_context_takes_a_thousand_messages_and_no_more() {
     let refusal = world.tell("root", "one more").unwrap_err();
     assert_eq!(
         refusal.to_string(),
-        "`root` has 1000 messages; the most are 1000, and 4194304 bytes of text in all"
+        "`root` has 1000 messages; at most 1000 messages and 4194304 bytes of text are allowed"
     );
     let mut world = World::with_root(json!({}));
     world.measured();

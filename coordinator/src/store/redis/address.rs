@@ -64,7 +64,7 @@ impl Login {
     fn certificates(&self, tls: bool) -> Result<Option<TlsCertificates>, Error> {
         let Tls { required, ca, certificate } = &self.tls;
         if !tls && (*required || ca.is_some() || certificate.is_some()) {
-            return Err(wrong("files of TLS are named, and the address has none: use rediss://"));
+            return Err(wrong("TLS files are given, but the address does not use TLS: use rediss://"));
         }
         let read = |path: &PathBuf| {
             std::fs::read(path)

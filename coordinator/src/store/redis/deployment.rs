@@ -83,7 +83,7 @@ impl Redis {
             // An invalid entry that stayed would be in every answer.
             tracing::warn!(
                 count = strays.len(),
-                "the list of coordinators in Redis names what is none; it is taken out"
+                "removed invalid entries from the coordinator list in Redis"
             );
             self.one(doing, Cmd::zrem(&key, strays)).await?;
         }
@@ -120,7 +120,7 @@ impl Redis {
         match answer {
             Ok(answer) => Ok(Some(answer)),
             Err(error) if is_of_another_type(&error) => {
-                tracing::warn!(key, "a key of Redis has a type that no coordinator gives it; it is removed");
+                tracing::warn!(key, "removed a key with an invalid type from Redis");
                 self.link.ask(Cmd::del(key), key).await?;
                 Ok(None)
             }

@@ -91,13 +91,13 @@ impl Redis {
     async fn mend(&self, homes: &[Partition]) {
         for home in homes.iter().collect::<BTreeSet<_>>() {
             if let Err(error) = self.mend_one(*home).await {
-                tracing::debug!(%error, partition = %home, "the keys of a partition in Redis could not be looked at");
+                tracing::debug!(%error, partition = %home, "the keys of a partition in Redis could not be checked");
             }
         }
     }
 
     async fn mend_one(&self, home: Partition) -> Result<(), Error> {
-        let doing = "look at the keys of a partition in Redis";
+        let doing = "check the keys of a partition in Redis";
         let lists = [
             self.keys.timers(home),
             self.keys.runs(home),
@@ -119,7 +119,7 @@ impl Redis {
             answer => reply::counter(answer).is_ok_and(|counter| counter > 0),
         };
         if !strange.is_empty() || !answers.next().is_none_or(is_whole) {
-            tracing::error!(partition = %home, ?strange, "keys of a partition in Redis are not what a coordinator writes; they are removed, and the partition counts as one that has lost writes");
+            tracing::error!(partition = %home, ?strange, "invalid keys of a partition in Redis are removed; the partition is handled as if it had lost writes");
             strange.extend([counter, self.keys.mark(home)]);
             self.fetch(doing, vec![Request { home, commands: vec![Cmd::del(strange)] }]).await?;
         }
@@ -188,7 +188,7 @@ impl Redis {
         now: Timestamp,
         limit: usize,
     ) -> Result<Vec<TraceId>, Error> {
-        let doing = "look for due traces in Redis";
+        let doing = "find due traces in Redis";
         let request = |home: &Partition| {
             let mut command = redis::cmd("ZRANGEBYSCORE");
             command.arg(self.keys.timers(*home)).arg("-inf").arg(now.millis()).arg("LIMIT").arg(0).arg(limit);
@@ -204,7 +204,7 @@ impl Redis {
         until: Timestamp,
         limit: usize,
     ) -> Result<Vec<TraceId>, Error> {
-        let doing = "look for ended traces in Redis";
+        let doing = "find ended traces in Redis";
         let request = |home: &Partition| {
             let mut command = redis::cmd("ZRANGEBYSCORE");
             command
@@ -249,7 +249,7 @@ impl Redis {
             }
             traces.append(&mut known);
             if !others.is_empty() {
-                tracing::warn!(partition = %home, count = others.len(), "a list of traces in Redis names what is no trace; it is taken out");
+                tracing::warn!(partition = %home, count = others.len(), "removed invalid entries from a list of traces in Redis");
                 strays.push(Request {
                     home: *home,
                     commands: vec![Cmd::zrem(list(&self.keys, *home), others)],

@@ -62,14 +62,14 @@ impl Http {
         let parsed =
             reqwest::Url::parse(url).map_err(|error| unusable(format!("not an address: {error}")))?;
         if !matches!(parsed.scheme(), "http" | "https") {
-            return Err(unusable("its address begins with http:// or https://".into()));
+            return Err(unusable("the address must begin with http:// or https://".into()));
         }
         if !parsed.username().is_empty() || parsed.password().is_some() {
-            let reason = "an address has no login: a token is in a file".into();
+            let reason = "the address must not contain a login; put the token into a file".into();
             return Err(Error::Unreached { url: parsed.host_str().unwrap_or_default().to_owned(), reason });
         }
         if parsed.query().is_some() || parsed.fragment().is_some() {
-            return Err(unusable("an address has no `?` and no `#`".into()));
+            return Err(unusable("the address must not contain `?` or `#`".into()));
         }
         let mut builder = reqwest::Client::builder()
             .connect_timeout(CONNECT)
@@ -85,7 +85,7 @@ impl Http {
         }
         let client = builder.build().map_err(|error| unusable(with_causes(&error)))?;
         let token = token.map(|token| HeaderValue::from_str(&format!("Bearer {token}"))).transpose();
-        let mut token = token.map_err(|_| unusable("the token has characters that no token has".into()))?;
+        let mut token = token.map_err(|_| unusable("the token has invalid characters".into()))?;
         if let Some(token) = &mut token {
             token.set_sensitive(true);
         }
@@ -99,7 +99,7 @@ impl Http {
     /// A one-time code that signs the owner of this client's token in to the gateway's page, and
     /// the host name to open the page under. Without a code the page needs no sign-in.
     pub async fn sign_in_code(&self) -> Result<(Option<String>, Option<String>), Error> {
-        let doing = "making a code for the page";
+        let doing = "creating a sign-in code for the page";
         let mut request = self.client.post(format!("{}/v1/sign-in-codes", self.url));
         if let Some(token) = &self.token {
             request = request.header(AUTHORIZATION, token.clone());
@@ -192,7 +192,7 @@ impl Http {
         let call =
             Call::Gather { subject: subject.clone(), payload: Base64Bytes(payload), wait_ms: millis(wait) };
         let answers = tokio::time::timeout(wait + GRACE, self.all(&call, Line::bytes)).await;
-        answers.unwrap_or(Err(Failure::TimedOut)).map_err(self.failed("asking everybody"))
+        answers.unwrap_or(Err(Failure::TimedOut)).map_err(self.failed("asking all listeners"))
     }
 
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
@@ -281,7 +281,7 @@ async fn refused(mut answer: reqwest::Response) -> Failure {
     let problem: Value = serde_json::from_slice(&page).unwrap_or_default();
     let said = problem["detail"].as_str().or(problem["title"].as_str());
     let why =
-        said.map_or_else(|| format!("it answers {status}: it may be no server of Trellis"), str::to_owned);
+        said.map_or_else(|| format!("it answers {status}: it may not be a Trellis server"), str::to_owned);
     let later = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
     if later { Failure::Unreached(why) } else { Failure::Refused(why) }
 }

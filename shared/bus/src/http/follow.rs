@@ -110,7 +110,7 @@ impl Follow {
                 }
             })?;
             if end.log != self.read.log {
-                return Err(Failure::Other("its log was made anew meanwhile".into()));
+                return Err(Failure::Other("its log was recreated meanwhile".into()));
             }
             self.connect().await?;
         }

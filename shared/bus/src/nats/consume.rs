@@ -44,7 +44,7 @@ impl Nats {
                 let doing = format!("taking work of the pool `{pool}`");
                 Err(failed(
                     doing,
-                    &"a coordinator makes its queue when there is work for it, or at once by --pools",
+                    &"a coordinator creates its queue with its first work, or at the start with --pools",
                 ))
             }
         }
@@ -145,7 +145,10 @@ impl Consumption {
         };
         match restored {
             Ok(()) => {
-                tracing::warn!(consumer = self.consumer.name(), "a consumer was deleted; it is there again");
+                tracing::warn!(
+                    consumer = self.consumer.name(),
+                    "a consumer was deleted; it was created again"
+                );
                 self.outage.ended();
                 self.gone = false;
             }

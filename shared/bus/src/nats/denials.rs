@@ -34,9 +34,9 @@ impl Denials {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let told = |(earlier, at): &(Denied, Instant)| *earlier == denied && at.elapsed() < ASK_AGAIN_AFTER;
         if recent.iter().any(told) {
-            tracing::debug!(%denied, "the NATS server denies us something again");
+            tracing::debug!(%denied, "the NATS server denies a permission again");
         } else {
-            tracing::warn!(%denied, "the NATS server denies us something");
+            tracing::warn!(%denied, "the NATS server denies a permission");
         }
         if recent.len() == KEPT {
             recent.pop_front();

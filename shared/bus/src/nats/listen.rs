@@ -90,7 +90,7 @@ impl Nats {
                 if let Some(object) = asked_with
                     && let Err(error) = self.delete_object(&object).await
                 {
-                    tracing::debug!(%error, "the payload of a request stays until its age");
+                    tracing::debug!(%error, "the payload of a request stays until it expires");
                 }
                 Ok(payload)
             }
@@ -112,7 +112,7 @@ impl Nats {
         wait: Duration,
     ) -> Result<Vec<Bytes>, Error> {
         let to = self.namespace().subject(subject);
-        let doing = format!("sending a request to everybody at `{to}`");
+        let doing = format!("sending a request to all listeners on `{to}`");
         let inbox = self.0.client.new_inbox();
         let subscribed = self.0.client.subscribe(inbox.clone()).await;
         let mut inbox_of_answers = subscribed.map_err(|error| failed(&doing, &error))?;
@@ -255,9 +255,9 @@ fn sort(nats: &Nats, message: async_nats::Message, fetches: &mut Fetches) -> Opt
     }
     let subject = message.subject.clone();
     if nats.namespace().parse(subject.as_str()).is_ok_and(|subject| !may_be_large(&subject)) {
-        tracing::debug!(%subject, "a message names an object where nobody does; it is ignored");
+        tracing::debug!(%subject, "a message names an object on a subject that does not allow it; it is ignored");
     } else if fetches.add(nats, message).is_some() {
-        tracing::warn!(%subject, "too many messages wait whose payloads are objects; one is ignored");
+        tracing::warn!(%subject, "too many messages with object payloads are waiting; one is ignored");
     }
     None
 }

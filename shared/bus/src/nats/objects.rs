@@ -307,7 +307,7 @@ impl Nats {
             return Err(too_large(name, most));
         }
         if !is_token(&info.nuid) {
-            return Ok(ObjectLookup::Broken("what is stored about it names no parts".into()));
+            return Ok(ObjectLookup::Broken("its stored record names no parts".into()));
         }
         let bucket = self.bucket_of(name);
         let (stream, subject) = (format!("OBJ_{bucket}"), chunk_subject(&bucket, &info.nuid));
@@ -356,7 +356,9 @@ impl Nats {
     /// the writer: it could be that of another object's parts, or of all parts.
     async fn drop_parts(&self, name: &str, info: &ObjectInfo) -> Result<(), Error> {
         if !is_token(&info.nuid) || !info.nuid.starts_with(&parts_of(name)) {
-            tracing::warn!("what is stored about an object names parts that are not its own; they stay");
+            tracing::warn!(
+                "the stored record of an object names parts of another object; they are not removed"
+            );
             tracing::debug!(name, "which");
             return Ok(());
         }

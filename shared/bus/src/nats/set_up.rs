@@ -355,7 +355,7 @@ impl Nats {
                 updated.map_err(|error| failed(format!("setting up the bucket `{bucket}`"), &error))?;
                 tracing::debug!(
                     bucket,
-                    "the bucket's settings were changed: its size is the configured one, objects are kept as long as the journals that name them, and nobody may roll up"
+                    "the bucket's settings were changed: its size is the configured one, objects expire with the journals that name them, and roll-ups are not allowed"
                 );
             }
             Err(denied) => tracing::warn!(

@@ -44,7 +44,7 @@ pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &m
     }
     if def.timeout_ms.is_some() {
         let message = "a step with `approve` can't have `timeout_ms`";
-        let hint = "say in `approve` how long an answer is waited for: `approve: {timeout_ms: …}`";
+        let hint = "set the longest wait for an answer in `approve`: `approve: {timeout_ms: …}`";
         problems.add(format!("{path}.timeout_ms"), message, Some(hint.into()));
     }
     if def.hitl.is_some() {
@@ -58,7 +58,7 @@ pub(super) fn body(def: &StepDef, approve: &ApproveDef, path: &str, problems: &m
         problems.add(format!("{at}.question"), message, Some(hint.into()));
     }
     if approve.otherwise.is_some() && approve.timeout_ms.is_none() {
-        let hint = "say after which time: `timeout_ms`";
+        let hint = "set the time with `timeout_ms`";
         problems.add(format!("{at}.otherwise"), "without `timeout_ms` it never applies", Some(hint.into()));
     }
     let word = |word: &str| Text::new(word).expect("a valid literal");

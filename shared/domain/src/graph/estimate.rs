@@ -119,7 +119,7 @@ fn of_group(steps: &[StepEstimate], synthesis: Option<&Synthesis>, found: &mut V
         match (step.runs, step.each) {
             (None, _) => {
                 let why = step.repeats.as_deref().unwrap_or_default();
-                found.push(format!("`{}` runs {why}, and nobody knows how many there will be", step.path));
+                found.push(format!("`{}` runs {why}, and their number is not known in advance", step.path));
             }
             (Some(_), None) if !step.steps.is_empty() => {
                 of_group(&step.steps, step.synthesis.as_ref(), found)

@@ -86,7 +86,7 @@ impl Form {
         }
         if self.timeout_ms == Some(0) {
             let hint = "leave it out to wait without end";
-            problems.add(at("timeout_ms"), "nobody can answer within 0 ms", Some(hint.into()));
+            problems.add(at("timeout_ms"), "0 ms leaves no time for an answer", Some(hint.into()));
         }
         if self.remind_every_ms.is_some_and(|ms| ms < MIN_REMIND_MS) {
             problems.add(at("remind_every_ms"), format!("it is at least {MIN_REMIND_MS} ms"), None);
@@ -140,7 +140,7 @@ impl Form {
             };
         }
         if !self.choices.is_empty() && !self.choices.iter().any(|choice| choice == answer) {
-            return wrong("it is none of the choices", format!("answer {}", self.expected()));
+            return wrong("it is not one of the choices", format!("answer {}", self.expected()));
         }
         let Some(schema) = &self.schema else { return Ok(()) };
         let mut problems = Problems::default();
@@ -219,7 +219,7 @@ mod tests {
         let mistakes = form.check_answer(&text("green")).unwrap_err();
         assert_eq!(
             mistakes.to_string(),
-            "answer: it is none of the choices\n  hint: answer one of `red`, `blue`"
+            "answer: it is not one of the choices\n  hint: answer one of `red`, `blue`"
         );
     }
 

@@ -163,7 +163,8 @@ impl<'a> Linker<'a, '_> {
                 let message = format!("`{key}` is given to every item of `{}`", self.step(owner).id);
                 self.problems.add(&path, message, rename());
             } else if is_too_long(&key) {
-                let message = format!("the key `{key}` is too long: it is stored behind the id of an item");
+                let message =
+                    format!("the key `{key}` is too long: it is stored with the id of an item as its prefix");
                 self.problems.add(&path, message, None);
             }
             self.groups[inner as usize].own_keys.get_or_insert_default().insert(key);
@@ -264,7 +265,7 @@ impl<'a> Linker<'a, '_> {
         let with: Vec<_> = with.filter(|(key, _)| !own(key)).map(|(key, path)| (key.clone(), path)).collect();
         let named: Vec<_> = each.into_iter().chain(named).chain(with).collect();
         if let Some((key, path)) = twice {
-            let hint = "it gets its own without asking; have an earlier step of the group write what it needs of the other";
+            let hint = "it has its own value already; have an earlier step of the group write the other one to another key";
             let message = format!("`{key}` is both its own and that of the group around it");
             self.problems.add(path, message, Some(hint.into()));
         }

@@ -253,8 +253,9 @@ impl Put {
             (_, None) | (Ok(None), _) => {}
             (Ok(Some(found)), Some(given)) => {
                 if normal(&found.graph).as_ref() != Some(&given) {
-                    let message = format!("the graph is not that of `{named}`");
-                    let hint = "leave `use` out to run the graph that is here, or `graph` to run the one that is kept";
+                    let message = format!("the graph differs from that of `{named}`");
+                    let hint =
+                        "leave `use` out to run the graph given here, or `graph` to run the stored one";
                     self.problems.add(at, message, Some(hint.into()));
                 }
             }

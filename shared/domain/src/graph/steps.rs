@@ -228,14 +228,15 @@ impl<'a> Reader<'a> {
         if let Some(graph) = &def.graph {
             let outside = graph.secrets.outside(def.secrets.as_ref().unwrap_or(around));
             if !outside.is_empty() {
-                let message = format!("what is around this graph does not have {}", secrets::list(&outside));
+                let message = format!("the step around this graph does not have {}", secrets::list(&outside));
                 let hint = "name them in `secrets` of the graph around it too";
                 self.problems.add(join(path, "graph.secrets"), message, Some(hint.into()));
             }
         }
         let outside = def.secrets.as_ref().map(|own| own.outside(around)).unwrap_or_default();
         if !outside.is_empty() {
-            let message = format!("what is around this step does not have {}", secrets::list(&outside));
+            let message =
+                format!("the graph or group around this step does not have {}", secrets::list(&outside));
             let hint = "name them in `secrets` of the graph too, and of the groups in between";
             self.problems.add(join(path, "secrets"), message, Some(hint.into()));
         }

@@ -30,7 +30,7 @@ impl<'a> Reader<'a> {
                 self.problems.add(join(path, "use"), NOT_READ_HERE.0, Some(NOT_READ_HERE.1.into()));
             }
             (Some((uses, Reference::Kept(..))), None) => {
-                let message = format!("`{uses}` is kept by a cluster, and none is asked here");
+                let message = format!("`{uses}` is stored in a cluster, and no cluster is connected here");
                 let hint = "name the file of the graph, as `./facts.yaml`, give the graph itself, as `graph`, or submit \
                             it to a cluster";
                 self.problems.add(join(path, "use"), message, Some(hint.into()));
@@ -87,7 +87,9 @@ impl<'a> Reader<'a> {
         given.extend(def.with.keys().cloned());
         for key in &given {
             if is_too_long(key) {
-                let message = format!("the key `{key}` is too long: it is stored behind the id of the step");
+                let message = format!(
+                    "the key `{key}` is too long: it is stored with the id of the step as its prefix"
+                );
                 self.problems.add(join(&at, &format!("inputs.{key}")), message, None);
             }
         }

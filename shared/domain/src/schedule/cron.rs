@@ -86,7 +86,7 @@ impl Cron {
         let parts: Vec<&str> = text.split_whitespace().collect();
         let Ok(parts) = <[&str; 5]>::try_from(parts.as_slice()) else {
             let hint = match parts.len() {
-                6 => "there is no field for seconds; `@every 30s` runs at such distances",
+                6 => "there is no field for seconds; for intervals in seconds, use `@every 30s`",
                 _ => {
                     "write minute, hour, day of the month, month and day of the week, as in `30 7 * * mon-fri`"
                 }
@@ -180,7 +180,7 @@ impl Field {
                     self.least, self.most
                 ),
             };
-            (format!("`{}` is no {}", short(text), self.name), Some(hint))
+            (format!("`{}` is not a valid {}", short(text), self.name), Some(hint))
         })
     }
 }

@@ -370,8 +370,10 @@ fn why_missed(
 ) -> String {
     let kept_from = match waited_until {
         Some(end) if until <= end => format!("an earlier run was live until {end}"),
-        Some(end) if from <= end => format!("an earlier run was live until {end}, then nobody could run it"),
-        Some(_) | None => "nobody could run it".to_owned(),
+        Some(end) if from <= end => {
+            format!("an earlier run was live until {end}, then no coordinator could run it")
+        }
+        Some(_) | None => "no coordinator could run it".to_owned(),
     };
     let is_too_old = rules.catch_up > 0 && now.millis_since(until) > rules.catch_up_within_ms;
     if is_too_old {

@@ -129,7 +129,7 @@ fn check_task(
 ) -> Option<Usd> {
     for (field, hint) in [
         ("trace_id", "each run has an id of its own"),
-        ("reply_to", "`trellis schedule show` tells what became of each tick"),
+        ("reply_to", "`trellis schedule show` shows the result of each tick"),
         ("rerun", "give the task itself"),
     ] {
         if task.contains_key(field) {
@@ -139,7 +139,7 @@ fn check_task(
     let bytes = json::size_bytes(task);
     if bytes > MAX_TASK_BYTES {
         let message = format!("the task has {bytes} bytes, more than the {MAX_TASK_BYTES} allowed");
-        problems.add("task", message, Some("put what is long into files or profiles".into()));
+        problems.add("task", message, Some("put long texts into files or profiles".into()));
         return None;
     }
     let own = task.get("labels").and_then(Value::as_object);

@@ -55,7 +55,9 @@ impl Refusal {
     /// The coordinator's answer does not belong to `ask`, so it uses another version of the
     /// protocol.
     pub fn unexpected(ask: &str) -> Self {
-        let message = format!("the coordinator's answer does not belong to a {ask}; is it another version?");
+        let message = format!(
+            "the coordinator's answer does not fit a {ask}; the coordinator may have another version"
+        );
         Self::new("unexpected_answer", "P", message)
     }
 
@@ -71,7 +73,7 @@ impl Refusal {
 
     /// t2: a decision about it panicked twice.
     pub fn internal() -> Self {
-        let message = "a decision about it failed in the coordinator, whose log shows where; what was decided before stands";
+        let message = "the coordinator failed to decide about it; its log shows where, and earlier decisions remain valid";
         Self::new("internal", "t2", message)
     }
 

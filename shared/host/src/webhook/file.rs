@@ -23,7 +23,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// The reasons why a file of webhooks is invalid. They never contain a secret.
 #[derive(Debug, thiserror::Error)]
-#[error("{} is not a usable file of webhooks\n\n{problems}", .path.display())]
+#[error("{} is not a valid webhook file\n\n{problems}", .path.display())]
 pub struct WebhookFileError {
     path: PathBuf,
     problems: Problems,
@@ -84,12 +84,15 @@ impl Webhooks {
             match read {
                 Ok(all) => {
                     if all != *self.now() {
-                        tracing::info!(webhooks = all.len(), "the webhooks were read again");
+                        tracing::info!(webhooks = all.len(), "the webhook file was read again");
                         self.all.send_replace(Arc::new(all));
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(error, "the webhooks were not read again: those that counted still do");
+                    tracing::warn!(
+                        error,
+                        "the webhook file could not be read again; the previous webhooks stay active"
+                    );
                 }
             }
         }
@@ -109,7 +112,7 @@ fn without_secrets(problems: Problems) -> Problems {
     let mut all = Problems::default();
     for problem in problems.iter() {
         let message = match problem.path.contains(".secrets") {
-            true => "it is not a list of secrets",
+            true => "not a list of secrets",
             false => &problem.message,
         };
         let hint = match problem.path.contains(".secrets") {
@@ -125,9 +128,9 @@ fn contents(path: &Path) -> Result<Vec<u8>, Problems> {
     let wrong = |what: String| Problems::one("", what, None);
     let mut text = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_end(&mut text));
-    read.map_err(|error| wrong(format!("it can't be read: {error}")))?;
+    read.map_err(|error| wrong(format!("the file can't be read: {error}")))?;
     match text.len() as u64 {
         0..=MAX_FILE_BYTES => Ok(text),
-        _ => Err(wrong(format!("it has more than {MAX_FILE_BYTES} bytes"))),
+        _ => Err(wrong(format!("the file has more than {MAX_FILE_BYTES} bytes"))),
     }
 }

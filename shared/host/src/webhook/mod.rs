@@ -101,7 +101,7 @@ impl Webhook {
         if self.on.is_empty() {
             problems.add(
                 format!("{at}.on"),
-                "it is told of nothing",
+                "the list of events is empty",
                 Some("`outcome`, `question`, or both".into()),
             );
         }
@@ -111,22 +111,30 @@ impl Webhook {
     /// sent.
     fn checked_url(&self) -> Result<Url, (&'static str, &'static str)> {
         let url =
-            Url::parse(&self.url).map_err(|_| ("it is no address", "such as https://example.com/trellis"))?;
+            Url::parse(&self.url).map_err(|_| ("not an address", "such as https://example.com/trellis"))?;
         match url.scheme() {
             "https" => {}
             "http" if self.internal => {}
-            _ => return Err(("it is not https", "`internal: true` allows http, for your own network")),
+            _ => {
+                return Err((
+                    "the address does not begin with https",
+                    "`internal: true` allows http, for your own network",
+                ));
+            }
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(("it has a login", "messages are signed: check the signature instead"));
+            return Err((
+                "the address contains a login",
+                "messages are signed: the receiver checks the signature",
+            ));
         }
         let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
         if host.is_empty() {
-            return Err(("it has no host", "such as https://example.com/trellis"));
+            return Err(("the address has no host", "such as https://example.com/trellis"));
         }
         match host.parse::<IpAddr>() {
             Ok(address) if !self.internal && !is_global(address) => {
-                Err(("it is an address of an internal network", "`internal: true` allows it"))
+                Err(("the address belongs to an internal network", "`internal: true` allows it"))
             }
             Ok(_) | Err(_) => Ok(url),
         }

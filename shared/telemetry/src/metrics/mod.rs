@@ -71,7 +71,7 @@ pub fn text() -> String {
     let Some(Some(meter)) = METER.get() else { return String::new() };
     let mut text = Vec::new();
     if let Err(error) = TextEncoder::new().encode(&meter.registry.gather(), &mut text) {
-        tracing::warn!(%error, "the metrics can't be shown");
+        tracing::warn!(%error, "the metrics can't be rendered");
     }
     String::from_utf8(text).unwrap_or_default()
 }
@@ -93,7 +93,7 @@ pub(super) async fn stop() {
     });
     match stopping {
         Ok(_) => drop(tokio::time::timeout(time_to_stop(), stopped).await),
-        Err(error) => tracing::warn!(%error, "the last metrics are not sent"),
+        Err(error) => tracing::warn!(%error, "the last metrics could not be sent"),
     }
     exports::give_up();
 }

@@ -52,6 +52,6 @@ mod tests {
         let names = Names::new(2);
         let label = |name: &str| names.label(name).to_string();
         assert_eq!([label("a"), label("b"), label("c"), label("a")], ["a", "b", "other", "a"]);
-        assert_eq!(label("b"), "b", "what a name counts as does not change");
+        assert_eq!(label("b"), "b", "the label of a name does not change");
     }
 }

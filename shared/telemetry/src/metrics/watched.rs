@@ -87,7 +87,7 @@ pub(super) fn queues() -> Vec<Queue> {
 }
 
 /// Dollars for metrics. They are the only rounded numbers here.
-#[expect(clippy::float_arithmetic, reason = "a metric is no account: nothing is decided by it")]
+#[expect(clippy::float_arithmetic, reason = "a metric is not money: no decision depends on it")]
 pub(super) fn dollars(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }

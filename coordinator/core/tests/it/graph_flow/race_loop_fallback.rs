@@ -66,7 +66,7 @@ fn g1_a_loop_runs_until_its_condition_holds_or_its_bound_is_reached() {
     }
     assert_eq!(queued(&world), ["publish"], "the last round stands");
     let report = world.trace.graph_outcome(world.node("graph")).unwrap();
-    assert_eq!(report.steps[0].reason.as_deref(), Some("ended at its bound of 3 rounds"));
+    assert_eq!(report.steps[0].reason.as_deref(), Some("ended at its limit of 3 rounds"));
     assert_eq!(report.steps[0].contexts.len(), 3);
 }
 

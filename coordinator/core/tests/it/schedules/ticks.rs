@@ -209,18 +209,18 @@ fn g16_missed_ticks_say_what_kept_them_from_being_run() {
     let mut both = queue(json!({"catch_up": 2}));
     both.now = at("2026-11-16T10:10:00Z");
     // Seven ticks are on time. Two earlier ones would be caught up if these were fewer.
-    assert_eq!(missed(&both), (52, format!("{told}, then nobody could run it, and catch_up is 2")));
+    assert_eq!(missed(&both), (52, format!("{told}, then no coordinator could run it, and catch_up is 2")));
 
     let mut old = queue(json!({"catch_up": 100, "catch_up_within_ms": 120_000}));
     old.now = at("2026-11-16T10:10:00Z");
     assert_eq!(
         missed(&old),
-        (46, format!("{told}, then nobody could run it, and catch_up_within_ms is over"))
+        (46, format!("{told}, then no coordinator could run it, and catch_up_within_ms is over"))
     );
 
     let mut gone = Clockwork::new("2026-11-16T10:00Z", json!({"overlap": "skip"}));
     gone.now = at("2026-11-16T10:10:30Z");
-    assert_eq!(missed(&gone), (9, "nobody could run it, and catch_up is 1".to_owned()));
+    assert_eq!(missed(&gone), (9, "no coordinator could run it, and catch_up is 1".to_owned()));
 }
 
 /// proves: a year without coordinators costs bounded time, and its ticks are reported up to the

@@ -75,7 +75,7 @@ fn g15_nothing_is_taken_from_a_run_while_a_graph_in_it_undoes() {
     assert_eq!((world.status("graph").as_str(), world.status("trip").as_str()), ("cancelled", "working"));
     let refused = problems_of(world.rerun(json!({})).map(drop).unwrap_err());
     assert_eq!(refused[0].0, "rerun.trace_id");
-    assert!(refused[0].1.contains("still undoes"), "{refused:?}");
+    assert!(refused[0].1.contains("is still undoing"), "{refused:?}");
     world.complete(&lease, "ok").unwrap();
     assert!(world.rerun(json!({})).is_err(), "`a` is undone next");
     world.run("a-undo", "ok");
