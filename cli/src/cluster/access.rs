@@ -123,7 +123,7 @@ pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> S
     format!(
         "{DEFAULT_USER}\n\
          user coordinator on resetpass #{} resetkeys {} resetchannels -@all {}\n\
-         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load +acl|getuser\n",
+         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load +acl|getuser +cluster|slots +role\n",
         sha256(coordinator),
         store::key_patterns(namespace).map(|keys| format!("~{keys}")).join(" "),
         commands.join(" "),
