@@ -24,11 +24,11 @@ const EXAMPLES: &str = "\
 Examples:
   trellis graph plan examples/research.yaml
   trellis graph plan g.yaml --budget 2           does the worst case fit? exit code 3 if it does not
-  trellis graph plan g.yaml --items 20           with lists of 20 elements where their length is not known
+  trellis graph plan g.yaml --items 20           assume 20 elements in each list of unknown length
   NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
 
-Without a NATS URL there are no earlier runs to learn from, and without it or --agents nobody knows which agents there are. `trellis submit --must-fit` has the cluster demand that the worst
-case fits.
+Without a cluster, the plan uses no earlier runs and checks agent names only against the agent profiles.
+With `trellis submit --must-fit`, the cluster rejects a graph whose worst case does not fit its budget.
 ";
 
 #[derive(Debug, clap::Args)]
@@ -38,18 +38,18 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
-    /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
+    /// The budget in dollars that the worst case must fit; by default, the graph's max_cost_usd.
     #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     budget: Option<Usd>,
-    /// How many earlier runs of the same graph to learn from; 0 for none.
+    /// The number of earlier runs of the graph that give the expected cost; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// How many elements lists have whose length is not known before the run.
+    /// The number of elements to assume in a list whose length is unknown before the run.
     #[arg(long, value_name = "N")]
     items: Option<u32>,
-    /// Agent profiles, whose max_cost_usd bound their steps; without it, `agents.yaml` in the folder of the file.
+    /// Agent profiles, whose max_cost_usd bounds the steps of the agent; by default, `agents.yaml` beside the graph.
     ///
-    /// An agent that neither the named file nor the cluster has is a mistake.
+    /// An agent that is missing from both the named file and the cluster is an error.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
@@ -67,11 +67,11 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let inputs = definition.filled_inputs();
     let known = EstimateInputs { inputs: &inputs, profiles: &ceilings, items: args.items };
     let estimate = Estimate::of(&plan, &known);
-    let named = definition
+    let root = definition
         .child_id
         .clone()
         .map_or_else(|| ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str)), Ok)?;
-    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs).await? };
+    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &root, args.runs).await? };
     let expected = ExpectedCost::of_steps(&earlier);
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let planned = PlanReport {
@@ -91,8 +91,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "expected_steps": planned.expected, "critical_path": planned.path,
         }))?,
     }
-    let asked_and_not = args.budget.is_some() && planned.fits() != Some(true);
-    Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
+    let exceeds_budget = args.budget.is_some() && planned.fits() != Some(true);
+    Ok(if exceeds_budget { Ending::Refused } else { Ending::Completed })
 }
 
 /// The cost ceilings in the agents' profiles.
@@ -129,7 +129,7 @@ impl PlanReport {
         Some(self.needs.is_some_and(|needs| needs <= budget))
     }
 
-    /// The most that the run can cost: the worst case or the budget, the lower of the two.
+    /// The most that the run can cost: the lower of the worst case and the budget.
     fn bound(&self) -> Option<Usd> {
         self.needs.into_iter().chain(self.budget).min()
     }
@@ -145,7 +145,7 @@ impl PlanReport {
             (Some(budget), _) => {
                 format!("{budget}: the worst case does not fit; the run is stopped at the budget")
             }
-            (None, _) => "none is named: give --budget, or max_cost_usd in the graph".into(),
+            (None, _) => "none: give --budget, or set max_cost_usd in the graph".into(),
         };
         text.push_str(&format!("budget         {budget}\n"));
         let expected = self.whole.map_or("no earlier runs".into(), |of| {
@@ -164,12 +164,13 @@ impl PlanReport {
     fn worst(&self) -> String {
         match (self.needs, self.budget) {
             (Some(needs), Some(budget)) if needs > budget => {
-                format!("{needs} in all steps; {budget} by the budget")
+                format!("{needs} for all steps; the budget stops the run at {budget}")
             }
             (Some(needs), _) => needs.to_string(),
             (None, budget) => {
-                let bound = budget.map_or("nothing".into(), |budget| format!("the budget of {budget}"));
-                format!("bounded by {bound} alone: {}", self.estimate.unbounded().join("; "))
+                let bound = budget
+                    .map_or("not bounded".into(), |budget| format!("bounded only by the budget of {budget}"));
+                format!("{bound}: {}", self.estimate.unbounded().join("; "))
             }
         }
     }
@@ -183,7 +184,7 @@ impl PlanReport {
     ) {
         let indent = "  ".repeat(depth);
         let usd =
-            |amount: Option<Usd>| amount.map_or_else(|| "what is left".into(), |amount| amount.to_string());
+            |amount: Option<Usd>| amount.map_or_else(|| "no own limit".into(), |amount| amount.to_string());
         for step in steps {
             let runs = match (step.runs, &step.repeats) {
                 (Some(1), None) => "1".to_owned(),

@@ -24,30 +24,31 @@ use crate::{
 /// The lengths of the time bar and the money bar, in characters.
 const TIME_BAR: usize = 32;
 const MONEY_BAR: usize = 8;
-/// A shorter time bar is left out.
+/// The shortest time bar. If there is room only for a shorter one, it is left out.
 const LEAST_BAR: usize = 8;
 /// On a terminal with fewer columns, money bars are left out.
 const LEAST_WITH_MONEY: usize = 56;
 /// The fewest characters of a name.
 const LEAST_NAME: usize = 12;
-/// The most characters of a name.
+/// The most characters of a name, including the lines of the tree before it.
 const SHOWN: usize = 48;
 /// The attributes with the cost of a span, in the order of preference.
 const COSTS: [&str; 2] = ["gen_ai.usage.cost", "trellis.cost.subtree_usd"];
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis trace 0af7…319c             who called whom, where it waited, what it cost
+  trellis trace 0af7…319c             the calls, waits, costs and errors of the run
   trellis trace 0af7…319c --depth 3   only the upper part of the tree
   trellis trace 0af7…319c -o json     every span with its attributes, for programs
 
-The bar of time is the whole run from left to right. The bar of money is the part of the run's cost. What went wrong stands behind `!`.
+The time bar is the whole run, and its filled part is the span. The money bar is the span's share of the run's cost. An error follows `!`.
 ";
 
-/// Show a run as a tree of spans: who called whom, where it waited, what it cost, what went wrong.
+/// Show a run as a tree of spans: its calls, waits, costs and errors.
 ///
-/// It is made from the event log and the journals: no collector and no viewer is needed, and it shows runs that were not
-/// exported too. A tool is told from the entry before it to its own. Holds are only in what is exported.
+/// The spans are computed from the event log and the journals, so they need no trace collector, and runs that were not
+/// exported have them too. The span of a tool call begins at the previous journal entry. Only exported traces have
+/// spans of holds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
