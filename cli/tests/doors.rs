@@ -50,7 +50,7 @@ impl Home {
         let runs: serde_json::Value =
             serde_json::from_slice(&self.output(&["runs", "list", "-o", "json", "--limit", "500"]).stdout)
                 .unwrap();
-        runs.as_array().unwrap().len()
+        runs["runs"].as_array().unwrap().len()
     }
 
     /// Starts a `dev` on a free port, and returns its address.
@@ -171,7 +171,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
     let said = home.says(&["run", graph.to_str().unwrap()]);
     assert!(said.contains("agents from ") && !said.contains("is not used"), "{said}");
     assert_eq!(home.kept(), 2);
-    assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
+    assert!(home.says(&["runs", "show", "@last"]).contains("parrot"));
     assert!(home.says(&["run", graph.to_str().unwrap()]).contains("agents from "), "it has that one");
     // An existing agent is not replaced, a program is not looked up in another folder, and a policy
     // is not silently ignored.
@@ -333,7 +333,7 @@ fn f01_a_worker_killed_on_the_playground_is_replaced_and_its_run_goes_on() {
         "usd=0.01", "-q",
     ]);
     let trace = said.split_whitespace().next().unwrap();
-    let described = || home.says(&["runs", "describe", trace, "-o", "json"]);
+    let described = || home.says(&["runs", "show", trace, "-o", "json"]);
     while !described().contains("\"status\": \"working\"") {
         thread::sleep(std::time::Duration::from_millis(50));
     }

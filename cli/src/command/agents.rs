@@ -39,7 +39,7 @@ pub(crate) enum Command {
   trellis agents show writer
   trellis agents show writer --version 2 > writer.json
   trellis agents show writer --version 2 | trellis agents apply -      (back to version 2, as a new version)")]
-    #[command(disable_version_flag = true)]
+    #[command(alias = "describe", disable_version_flag = true)]
     Show {
         /// Its name, as `agents list` shows it.
         name: AgentId,

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use crate::{
     cluster::connect::Servers,
-    command::{budget, delete_restore},
+    command::{budgets, delete_restore},
     input::{context_ref::ContextRef, parse},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -26,7 +26,7 @@ Examples:
 /// Book a cost on a run, or on one context, by hand: of something that was paid elsewhere.
 ///
 /// A key is booked once: the same charge again changes nothing, and another amount under it is refused. What there is no room for in the
-/// budget is disputed (`trellis budget disputes`). For administrators.
+/// budget is disputed (`trellis budgets disputes`). For administrators.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let client = servers.cluster().await?;
     let (trace_id, child) = args.context.named(&client).await?;
     let known = client.replay(trace_id).await?;
-    let child_id = budget::find(&known, child.as_ref())?.id.clone();
+    let child_id = budgets::find(&known, child.as_ref())?.id.clone();
     let key = match args.key {
         Some(key) => key,
         None => format!("cli-{}", Uuid::now_v7().simple()).parse()?,
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let control = Control { charge: Some(charge), ..Control::of(trace_id) };
     let booked =
         |trace: &Trace| trace.context(&child_id).is_some_and(|node| node.charges.get(&key).is_some());
-    let ended = budget::apply(&client, &control, &child_id, booked, output).await;
+    let ended = budgets::apply(&client, &control, &child_id, booked, output).await;
     if !matches!(ended, Ok(Ending::Refused)) {
         // A charge without a clear result may have to be sent again, and only the same key prevents
         // a second booking.
@@ -77,12 +77,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     }
     if let Ok(Ending::Completed) = ended {
         let now = client.replay(trace_id).await?;
-        let node = budget::find(&now, Some(&child_id))?;
+        let node = budgets::find(&now, Some(&child_id))?;
         let of = DisputedCost::Charge(key);
         let open = node.disputes.iter().find(|dispute| dispute.of == of && dispute.decision.is_none());
         if let Some(Dispute { number, amount, .. }) = open {
             output::note(&format!(
-                "{} and {} tokens of it are disputed: nothing is left for them in the budget\n\nhint: `trellis budget accept {trace_id}/{child_id} {number}` books them past the limit, `trellis budget drop` drops them",
+                "{} and {} tokens of it are disputed: nothing is left for them in the budget\n\nhint: `trellis budgets accept {trace_id}/{child_id} {number}` books them past the limit, `trellis budgets drop` drops them",
                 amount.cost_usd, amount.tokens
             ));
         }

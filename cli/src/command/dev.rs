@@ -46,29 +46,30 @@ const MOST_RUNS: usize = 256;
 const EXAMPLES: &str = "\
 Examples:
   trellis dev --agents examples/agents.yaml
-  trellis dev --agents examples/agents.yaml --data ~/trellis     keep runs, and go on with them
+  trellis dev --agents examples/agents.yaml --data ~/trellis     store runs, and continue them
   printf 'hello\\n@examples/race.yaml\\n' | trellis dev --agents examples/agents.yaml -o json
 ";
 
-/// A coordinator and a worker in this process, with no servers, until Ctrl-C.
+/// Start a server in this process: a coordinator, a worker and HTTP, until Ctrl-C.
 ///
-/// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
-/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends. Everything is kept in a directory
-/// (--data), and the next `dev` goes on with what had not ended, however this one ended. All other commands reach it while it runs, and
-/// so does HTTP.
+/// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or `@file`. When stdin ends and is not a
+/// terminal, the command waits for its runs. Runs are stored in a directory (--data), and the next `dev` continues unfinished ones, even
+/// after a crash. Other commands and HTTP clients reach this process while it runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// Agent profiles to apply first: YAML, JSON or TOML. Goals run the agent `default`, which is the built-in `echo` until another is applied.
+    /// Agent profiles to apply first: YAML, JSON or TOML.
+    ///
+    /// A goal runs the agent `default`, which is the built-in `echo` until another profile of that name is applied.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
     /// Address for health checks, such as 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// Answer every question of the agents with this text.
+    /// The answer to every question of the agents.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
-    /// Keep nothing: what runs here is gone when it ends.
+    /// Do not store runs: they are lost when this command ends.
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]

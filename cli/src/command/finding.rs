@@ -33,7 +33,7 @@ Examples:
   trellis runs list --status failed --since 2h
   trellis runs list --label env=prod --label team=search --min-cost-usd 0.50
   trellis runs list --waiting                     runs that wait for a human
-  trellis runs list --limit 100 -o json | jq -r '.[].trace_id'
+  trellis runs list --limit 100 -o json | jq -r '.runs[].trace_id'
 ";
 
 /// Which runs to list: those that fit everything that is given.
@@ -106,7 +106,7 @@ pub(crate) async fn list(client: &Client, args: ListArgs, output: Output) -> any
     match client.runs(&query).await? {
         Ok(RunList { runs, next, unfiltered }) => {
             if output == Output::Json {
-                output::print_json(&json!(runs))?;
+                output::print_json(&json!({"runs": runs, "next": next}))?;
             } else if runs.is_empty() && next.is_none() {
                 output::note(&none(args.after, unfiltered));
             } else if output::is_quiet() {
@@ -126,7 +126,7 @@ pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) 
     match client.query(&Query::Pending(query)).await? {
         Ok(QueryAnswer::Pending { questions, next, left_out }) => {
             if output == Output::Json {
-                output::print_json(&json!(questions))?;
+                output::print_json(&json!({"questions": questions, "next": next, "left_out": left_out}))?;
             } else if questions.is_empty() && next.is_none() {
                 output::note("no question is open");
             } else if output::is_quiet() {
@@ -138,7 +138,7 @@ pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) 
             }
             if left_out > 0 {
                 output::note(&format!(
-                    "{}: `trellis runs describe TRACE` shows all of a run",
+                    "{}: `trellis runs show TRACE` shows all of a run",
                     count(left_out, "more question")
                 ));
             }

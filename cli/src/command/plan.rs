@@ -1,4 +1,4 @@
-//! `trellis graph plan`: the highest possible and the expected cost of a graph, before it runs.
+//! `trellis graphs plan`: the highest possible and the expected cost of a graph, before it runs.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -22,15 +22,19 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph plan examples/research.yaml
-  trellis graph plan g.yaml --budget 2           does the worst case fit? exit code 3 if it does not
-  trellis graph plan g.yaml --items 20           with lists of 20 elements where their length is not known
-  NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
+  trellis graphs plan examples/research.yaml
+  trellis graphs plan g.yaml --max-cost-usd 2           does the worst case fit? exit code 3 if it does not
+  trellis graphs plan g.yaml --items 20           with lists of 20 elements where their length is not known
+  NATS_URL=nats://… trellis graphs plan g.yaml --runs 10    learn from the last 10 runs of this graph
 
 Without a NATS URL there are no earlier runs to learn from, and without it or --agents nobody knows which agents there are. `trellis submit --must-fit` has the cluster demand that the worst
 case fits.
 ";
 
+/// Show the highest possible cost of a graph, its expected cost, and its critical path.
+///
+/// The worst case is made from the ceilings of the steps, with items, rounds and fallbacks; retries stay within a ceiling, and the budget
+/// of the graph bounds the whole. The expected cost is made from earlier runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -39,8 +43,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     inputs: Inputs,
     /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
-    budget: Option<Usd>,
+    #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
     /// How many earlier runs of the same graph to learn from; 0 for none.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
@@ -76,7 +80,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let planned = PlanReport {
         needs: estimate.needs(definition.closing_reserve_usd.unwrap_or_default()),
-        budget: args.budget.or(definition.max_cost_usd),
+        budget: args.max_cost_usd.or(definition.max_cost_usd),
         whole: ExpectedCost::of(earlier.iter().map(|run| run.whole)),
         path: CriticalPath::of(&plan, &times),
         estimate,
@@ -91,7 +95,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "expected_steps": planned.expected, "critical_path": planned.path,
         }))?,
     }
-    let asked_and_not = args.budget.is_some() && planned.fits() != Some(true);
+    let asked_and_not = args.max_cost_usd.is_some() && planned.fits() != Some(true);
     Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
 }
 

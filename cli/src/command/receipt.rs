@@ -73,7 +73,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
         })
     });
     match format {
-        Format::Json => output::print_json(&json!({"receipt": receipt, "repriced": repriced}))?,
+        Format::Json | Format::Yaml => {
+            output::print_json(&json!({"receipt": receipt, "repriced": repriced}))?
+        }
         Format::Csv => output::print(&sheet::csv(TIMELINE, &timeline(&receipt, Money::Plain)))?,
         Format::Text => output::print(&shown(&receipt, repriced.as_ref(), false))?,
         Format::Md => output::print(&shown(&receipt, repriced.as_ref(), true))?,

@@ -1,4 +1,4 @@
-//! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each agent
+//! `trellis graphs rehearse`: runs a graph on the real core with simulated agents. Each agent
 //! answers with its `--result`, or else with its task.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     input::{inputs::Inputs, parse},
     terminal::{
         display,
-        ending::Ending,
+        ending::{EXIT_CODES, Ending},
         output::{self, Output},
         questions, tree,
     },
@@ -35,15 +35,20 @@ const ANSWER: &str = "--answer";
 /// The characters of an event that are shown on a line.
 const EVENT_SHOWN: usize = 210;
 
+/// Run a graph through the real scheduler and budget, without servers, models or costs.
+///
+/// Each agent answers at once with its task, at the cost of --cost-usd: the simulated clock moves only while a step waits. The code of
+/// production decides order, skips, retries, limits and the outcome. Agent names are checked against --agents or the connected server.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// A JSON or YAML file; `-` is stdin.
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
     /// The cost of each attempt, in dollars.
-    #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
-    spend: Usd,
+    #[arg(long, alias = "spend", value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
+    cost_usd: Usd,
     /// A step that fails at every attempt; may be given more than once.
     ///
     /// The name of the step or of one of its contexts: `map-2` is an item, `main-fallback` a fallback, and
@@ -169,7 +174,7 @@ struct Cast<'a> {
 impl<'a> Cast<'a> {
     fn play(&self, work: &Execute) -> PlayedAttempt {
         let meant = |name: &&StepId| means(name.as_str(), work.child_id.as_str());
-        let cost = Amount::cost(self.args.spend);
+        let cost = Amount::cost(self.args.cost_usd);
         if let Some(name) = self.args.fail.iter().find(meant) {
             self.used.borrow_mut().insert((FAIL, name));
             let message = "told to fail by --fail".into();

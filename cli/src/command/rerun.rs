@@ -23,6 +23,10 @@ Examples:
   trellis runs rerun 0af7…319c --input topic='\"bees\"'   run what reads that input
 ";
 
+/// Run a graph again as a new run, without paying again for the steps that succeeded.
+///
+/// A step is reused if it succeeded and would read the same values again; of a `for_each`, each such item. The run has the task of the
+/// earlier one, and the agents of now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -37,11 +41,11 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEP")]
     from: Vec<StepPath>,
     /// Cost limit of the new run, in dollars; without it, that of the earlier run.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
-    budget: Option<Usd>,
+    #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
     #[command(flatten)]
     inputs: Inputs,
-    /// Wait for the outcome and print it; the exit code tells it.
+    /// Wait for the outcome and print it; the exit code is that of the outcome.
     #[arg(long)]
     wait: bool,
 }
@@ -61,7 +65,7 @@ pub(crate) async fn run(
         trace_id: Some(fresh_trace()),
         child_id: None,
         inputs,
-        max_cost_usd: args.budget,
+        max_cost_usd: args.max_cost_usd,
         max_tokens: None,
         reply_to: None,
     };

@@ -40,22 +40,24 @@ Examples:
 
 /// Run a graph or one agent, and wait for its outcome.
 ///
-/// It runs in the cluster that TRELLIS_URL or NATS_URL names, or in the `trellis dev` of this user, or else in this process. There it is
-/// kept in a directory (--data): `runs`, `history`, `outputs`, `receipt` and others show it afterwards, without a server.
-/// At a terminal Ctrl-C asks whether to cancel a run in a cluster or a directory, or to leave it; a second Ctrl-C leaves it at once.
-/// Elsewhere, and for a run that is kept nowhere, Ctrl-C cancels it, and a second one ends the command at once.
+/// The run takes place in the cluster of TRELLIS_URL or NATS_URL, or in the `trellis dev` of this user, or else in this process. A run in
+/// this process is stored in a directory (--data): `runs`, `history`, `outputs`, `receipt` and other commands show it later, without a
+/// server. At a terminal, Ctrl-C asks whether to cancel a stored run or to leave it; a second Ctrl-C leaves it at once. Without a
+/// terminal, and for a run that is not stored, Ctrl-C cancels the run, and a second one ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
     #[command(flatten)]
     task: Task,
-    /// Answer every question of the agents with this text.
+    /// The answer to every question of the agents.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
     /// Show the live output of the agents.
     #[arg(long)]
     words: bool,
-    /// Keep nothing of it: it runs in this process, unless a server is named, and is gone with it.
+    /// Do not store the run.
+    ///
+    /// Unless a server is named, the run takes place in this process and is lost at its end.
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]

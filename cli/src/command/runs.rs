@@ -17,7 +17,7 @@ use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::connect::Servers,
-    command::{cancel_all, delete_restore, finding, rerun, workers},
+    command::{amend, cancel_all, delete_restore, finding, rerun, workers},
     input::{
         context_ref::{ContextRef, RunRef, WrittenRef},
         parse,
@@ -41,47 +41,22 @@ pub(crate) enum Command {
     List(Box<finding::ListArgs>),
     /// List the open questions of all runs, the newest run first.
     Pending(finding::PendingArgs),
-    /// Show one run: its tree, and each context's budget, attempts, time limits and questions.
-    Describe {
-        /// The run, by its id, a unique beginning of it, or @last.
-        trace: RunRef,
-    },
+    #[command(alias = "describe")]
+    Show(ShowArgs),
+    Graph(amend::ShowArgs),
     /// Watch a run until it ends; the exit code tells its outcome. Ctrl-C leaves, and the run goes on.
     #[command(after_help = EXIT_CODES)]
     Watch {
         /// The run, by its id, a unique beginning of it, or @last.
         trace: RunRef,
-        /// Answer every question of the agents with this text.
+        /// The answer to every question of the agents.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         answer: Option<Text>,
         /// Show the live output of the agents.
         #[arg(long)]
         words: bool,
     },
-    /// Cancel a run, one context and its descendants, or all runs that fit. A cancel also holds for a run that begins later.
-    #[command(
-        after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
-    )]
-    Cancel {
-        /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
-        #[arg(value_name = "TRACE[/CHILD]")]
-        context: Option<WrittenRef>,
-        #[command(flatten)]
-        filters: cancel_all::Filters,
-        /// Cancel only this context and its descendants.
-        #[arg(long, value_name = "ID", hide = true)]
-        child: Option<ChildId>,
-        /// The reason, for the log.
-        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
-        reason: Option<Text>,
-        /// Undo nothing of what had succeeded, and end also what undoes already.
-        #[arg(long)]
-        without_undo: bool,
-    },
-    /// Run a graph again as a new run, without paying again for what succeeded.
-    ///
-    /// A step is taken over if it succeeded and would read the same values again; of a `for_each`, each such item. The
-    /// run is as it was submitted, with the agents as they are now.
+    Cancel(CancelArgs),
     Rerun(rerun::Args),
     /// Take a live agent back to an entry of its journal, from where it continues.
     ///
@@ -114,12 +89,41 @@ pub(crate) enum Command {
     },
 }
 
+/// Show one run: its tree, and each context's budget, attempts, time limits and questions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The run: its id, a unique prefix of the id, or @last.
+    trace: RunRef,
+}
+
+/// Cancel a run, one context with its descendants, or all runs that match. A cancel also applies to a run that begins later.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
+)]
+pub(crate) struct CancelArgs {
+    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Option<WrittenRef>,
+    #[command(flatten)]
+    filters: cancel_all::Filters,
+    /// Cancel only this context and its descendants.
+    #[arg(long, value_name = "ID", hide = true)]
+    child: Option<ChildId>,
+    /// The reason, for the log.
+    #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+    reason: Option<Text>,
+    /// Undo nothing of what had succeeded, and end also what undoes already.
+    #[arg(long)]
+    without_undo: bool,
+}
+
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let client = servers.cluster().await?;
     match command {
         Command::List(args) => finding::list(&client, *args, output).await,
         Command::Pending(args) => finding::pending(&client, args, output).await,
-        Command::Describe { trace } => {
+        Command::Show(ShowArgs { trace }) => {
             let trace = client.replay(trace.find(&client).await?).await?;
             let mut rest = estimates(&client, &trace).await;
             if output == Output::Text {
@@ -146,7 +150,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 WatchEnd::Left | WatchEnd::LeftCancelled => Ok(Ending::Left),
             }
         }
-        Command::Cancel { context, filters, child, reason, without_undo } => {
+        Command::Graph(args) => amend::show(&client, &args.context, output).await,
+        Command::Cancel(CancelArgs { context, filters, child, reason, without_undo }) => {
             let Some(context) = context.filter(|_| !filters.all) else {
                 return cancel_all::run(&client, filters, reason, without_undo, output).await;
             };
@@ -350,7 +355,7 @@ async fn describe(
             let (cost, tokens, number) = (dispute.amount.cost_usd, dispute.amount.tokens, dispute.number);
             text.push_str(&format!("\ndisputed charge {number} of {}: {cost}, {tokens} tokens\n", node.id));
             text.push_str(&format!(
-                "  trellis budget accept {}/{} {number}   (or drop)\n",
+                "  trellis budgets accept {}/{} {number}   (or drop)\n",
                 trace.id(),
                 node.id
             ));

@@ -31,7 +31,7 @@ Examples:
 ///
 /// The message is stored when the command returns, and the agent sees it once, in the order of all its messages. An
 /// agent that waits for a child, a human or a larger budget goes on waiting, and sees it when it goes on. One
-/// that ends without another model call never sees it: `trellis runs describe` and its outcome say so. A context
+/// that ends without another model call never sees it: `trellis runs show` and its outcome say so. A context
 /// that has ended, does not exist or is a graph takes no messages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 fn hint(code: &str) -> Option<&'static str> {
     match code {
         "ended" => Some("`trellis submit --branch-from` begins a new run with what this one has done"),
-        "unknown_context" | "runs_no_agent" => Some("`trellis runs describe` lists the contexts of a run"),
+        "unknown_context" | "runs_no_agent" => Some("`trellis runs show` lists the contexts of a run"),
         "no_trace" => Some("`trellis runs list` shows the newest runs"),
         _ => None,
     }

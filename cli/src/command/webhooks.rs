@@ -20,11 +20,12 @@ use crate::{
     },
 };
 
-/// Who is told of outcomes and questions.
+/// The receivers of outcomes and questions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WebhookFile {
-    /// Who is told of outcomes and questions over HTTP: YAML or JSON, the same for all coordinators (docs/webhooks.md). It is read again
-    /// when it changes.
+    /// The receivers of outcomes and questions over HTTP: YAML or JSON.
+    ///
+    /// All coordinators have the same file (docs/webhooks.md). A changed file is read again.
     #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS", value_parser = local_directory::file())]
     webhooks: Option<PathBuf>,
 }

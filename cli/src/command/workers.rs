@@ -1,5 +1,6 @@
 //! `trellis workers`: lists the workers of a cluster, and drains them.
 
+use anyhow::Context;
 use bus::{Bus, ClientBus};
 use client::{Client, TAKES_EFFECT, WORKERS_ANSWER};
 use domain::{
@@ -7,7 +8,7 @@ use domain::{
     wire::{Drain, Query, Refusal, WorkerState},
     wording::count,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -24,7 +25,12 @@ use crate::{
 pub(crate) enum Command {
     /// List the workers that answer now.
     List,
-    /// Tell a worker, or all of them, to finish or hand back its contexts, take no more, and end.
+    /// Show one worker: its slots, agents and policy.
+    Show {
+        /// Its name, as `workers list` shows it.
+        id: WorkerId,
+    },
+    /// Drain a worker, or all of them: it finishes or hands back its contexts, takes no more, and ends.
     Drain {
         /// Its name, as `workers list` shows it.
         #[arg(required_unless_present = "all")]
@@ -42,6 +48,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     let client = servers.cluster().await?;
     match command {
         Command::List => list(&client, servers, &client.workers().await?, output),
+        Command::Show { id } => show(&client, &id, output).await,
         Command::Drain { id: Some(id), .. } => drain(&client, id, output).await,
         Command::Drain { id: None, yes, .. } => drain_all(&client, yes, output).await,
     }
@@ -107,14 +114,37 @@ fn policy(worker: &WorkerState) -> String {
     }
 }
 
-async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
-    let known = client.workers().await?;
-    if !known.iter().any(|worker| worker.worker_id == id) {
+/// The worker of this name among the workers that answer.
+fn find<'w>(known: &'w [WorkerState], id: &WorkerId) -> anyhow::Result<&'w WorkerState> {
+    known.iter().find(|worker| worker.worker_id == *id).with_context(|| {
         let known = known.iter().map(|worker| worker.worker_id.as_str());
         let hint =
             display::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
-        anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
+        format!("no worker `{id}` answers\n\nhint: {hint}")
+    })
+}
+
+/// Prints each field of a worker's answer on a line.
+async fn show(client: &Client, id: &WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
+    let shown = json!(find(&known, id)?);
+    match (output, shown.as_object()) {
+        (Output::Json, _) | (Output::Text, None) => output::print_json(&shown)?,
+        (Output::Text, Some(fields)) => {
+            let width = fields.keys().map(String::len).max().unwrap_or_default();
+            let line = |(name, value): (&String, &Value)| {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                format!("{name:<width$}  {value}\n")
+            };
+            output::print(&fields.iter().map(line).collect::<String>())?;
+        }
     }
+    Ok(Ending::Completed)
+}
+
+async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
+    find(&known, &id)?;
     let seen = match told(client, std::slice::from_ref(&id)).await? {
         Ok(still) => still.is_empty(),
         Err(refusal) => return output::refuse(&refusal, output),

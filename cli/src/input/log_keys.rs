@@ -15,8 +15,10 @@ const VARIABLE: &str = "TRELLIS_LOG_KEY";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogKeys {
-    /// The key of the deployment: what coordinators write to the logs and the store is signed with it. A line for each key,
-    /// 64 hexadecimal digits; the first signs, all verify. Or the same text in the variable TRELLIS_LOG_KEY.
+    /// The key of the deployment, which signs the logs and the store.
+    ///
+    /// The file has a line of 64 hexadecimal digits for each key: the first signs, and all verify. The variable TRELLIS_LOG_KEY may have the
+    /// same text instead.
     #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE", value_parser = local_directory::file())]
     log_key_file: Option<PathBuf>,
 }

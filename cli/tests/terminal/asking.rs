@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::pty::TestDirectory;
 
 fn deleted(kept: &TestDirectory) -> bool {
-    let (out, err, code) = kept.says(&["runs", "describe", "@last", "-o", "json"]);
+    let (out, err, code) = kept.says(&["runs", "show", "@last", "-o", "json"]);
     assert_eq!(code, Some(0), "{err}");
     let described: Value = serde_json::from_str(&out).unwrap();
     described.get("deleted").is_some()
@@ -49,7 +49,7 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     kept.says(&["run", "--goal", "hello", "--max-cost-usd", "1"]);
     let charge = |more: &[&str]| kept.says(&[&["charge", "@last"], more].concat());
     let spent = || {
-        let (out, _, _) = kept.says(&["budget", "show", "@last", "-o", "json"]);
+        let (out, _, _) = kept.says(&["budgets", "show", "@last", "-o", "json"]);
         let shown: Value = serde_json::from_str(&out).unwrap();
         let budget = &shown["budget"];
         (budget["spent"]["cost_usd"].clone(), budget["spent"]["tokens"].clone(), budget["disputed"].clone())
@@ -89,7 +89,7 @@ fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
         let status = |run: &Value| {
             format!("{} {}", run["labels"]["env"].as_str().unwrap(), run["status"].as_str().unwrap())
         };
-        let mut all: Vec<String> = runs.as_array().unwrap().iter().map(status).collect();
+        let mut all: Vec<String> = runs["runs"].as_array().unwrap().iter().map(status).collect();
         all.sort();
         all
     };

@@ -15,7 +15,7 @@ fn asks(kept: &TestDirectory) -> String {
 fn status(kept: &TestDirectory) -> String {
     let (out, why, _) = kept.says(&["runs", "list", "-o", "json"]);
     let runs: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {why}"));
-    runs[0]["status"].as_str().unwrap().to_owned()
+    runs["runs"][0]["status"].as_str().unwrap().to_owned()
 }
 
 /// proves: at a terminal, the first Ctrl-C asks. The user may detach from a stored run by a word or

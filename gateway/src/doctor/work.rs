@@ -130,7 +130,7 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
         count(days, "day")
     );
     let hint = format!(
-        "what a run keeps stays as long as it lasts: `trellis runs describe {}` says what it waits for, `trellis runs cancel` ends it, \
+        "what a run keeps stays as long as it lasts: `trellis runs show {}` says what it waits for, `trellis runs cancel` ends it, \
          and `timeout_ms` in a submission bounds the next ones",
         oldest.trace_id
     );
@@ -170,7 +170,8 @@ pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
         Ok(Some(stored)) => {
             let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
             let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
-            let hint = "`trellis dead list` and `trellis dead show ID` say what was refused and why";
+            let hint =
+                "`trellis dead-letters list` and `trellis dead-letters show ID` say what was refused and why";
             let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
             findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
         }
@@ -215,7 +216,7 @@ pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut 
         count(silent.as_secs() / 60, "minute")
     );
     let hint =
-        format!("`trellis runs describe {trace_id}` says what it waits for; `trellis runs cancel` ends it");
+        format!("`trellis runs show {trace_id}` says what it waits for; `trellis runs cancel` ends it");
     findings.add("stuck-runs", Level::Warn, found, Some(&hint));
 }
 

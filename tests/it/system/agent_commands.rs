@@ -97,7 +97,7 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     let run = cluster.client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
     let trace = run.trace_id.to_string();
     cluster.client.outcome(run.trace_id, &run.child_id).await;
-    let described = said(&["runs", "describe", &trace]).out;
+    let described = said(&["runs", "show", &trace]).out;
     assert!(described.contains("writer v3"), "{described}");
 
     let deleted = said(&["agents", "delete", "writer"]);

@@ -1,4 +1,4 @@
-//! `trellis dead`: dead letters, the messages that were refused permanently. A letter contains only
+//! `trellis dead-letters`: dead letters, the messages that were refused permanently. A letter contains only
 //! the digest of its message. To send the message again, the user supplies it, and the digest shows
 //! whether it is the same.
 
@@ -23,10 +23,10 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis dead list --kind charge --limit 5
-  trellis dead show 42
-  trellis dead retry 42 --payload charge.json   send the same message again
-  trellis dead drop 42
+  trellis dead-letters list --kind charge --limit 5
+  trellis dead-letters show 42
+  trellis dead-letters retry 42 --payload charge.json   send the same message again
+  trellis dead-letters drop 42
 ";
 
 /// Reading dead letters, sending one again and dropping one are for administrators.
@@ -47,7 +47,7 @@ pub(crate) enum Command {
     },
     /// Show a dead letter: what was refused, why, and what helps.
     Show {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
     },
     /// Send the message of a dead letter again, and drop the letter. If it is refused again, there is a new letter.
@@ -56,7 +56,7 @@ pub(crate) enum Command {
     /// refused is not sent. Sent twice, it is the same message.
     #[command(after_help = EXIT_CODES)]
     Retry {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
         /// The file with the message as it was sent; `-` is stdin.
         #[arg(long, value_name = "FILE")]
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     },
     /// Drop a dead letter.
     Drop {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
     },
 }
@@ -115,7 +115,7 @@ fn to_json(found: &StoredLetter) -> Value {
 async fn find(client: &Client, id: u64) -> anyhow::Result<StoredLetter> {
     let all = client.dead_letters(None).await?;
     all.into_iter().find(|found| found.stored.sequence == id).with_context(|| {
-        format!("there is no dead letter {id}\n\nhint: `trellis dead list` shows them; they are kept for a limited time")
+        format!("there is no dead letter {id}\n\nhint: `trellis dead-letters list` shows them; they are kept for a limited time")
     })
 }
 
@@ -191,23 +191,23 @@ fn hint(refusal: &Refusal) -> Option<&'static str> {
             "correct what is named above and send it anew; `trellis schema` prints what a message may have"
         }
         "no_trace" | "unknown_context" => {
-            "nothing was submitted under this id; if it is by now, `trellis dead retry` sends the message again"
+            "nothing was submitted under this id; if it is by now, `trellis dead-letters retry` sends the message again"
         }
         "conflict" => "this id exists with other content: submit it under another `child_id` or `trace_id`",
         "ended" | "stale" | "wrong_token" | "not_queued" => {
             "nothing is to be done: the context went on without it"
         }
         "storage_full" => {
-            "make room (`trellis doctor` says where), then `trellis dead retry` sends the message again"
+            "make room (`trellis doctor` says where), then `trellis dead-letters retry` sends the message again"
         }
         "unavailable" | "internal" => {
-            "`trellis dead retry` sends the message again; the coordinators' log says what happened"
+            "`trellis dead-letters retry` sends the message again; the coordinators' log says what happened"
         }
         "not_authentic" => {
             "somebody without the key of this deployment stored it: find out who can publish there (docs/authenticity.md)"
         }
         "not_a_raise" | "raise_parent_first" | "above_maximum" => {
-            "`trellis budget tree` shows the ceilings; raise the parent's first"
+            "`trellis budgets tree` shows the ceilings; raise the parent's first"
         }
         _ => return None,
     })

@@ -1,4 +1,4 @@
-//! `trellis schedule`: tasks that run repeatedly (G16). Schedules are stored, shown, paused, run
+//! `trellis schedules`: tasks that run repeatedly (G16). Schedules are stored, shown, paused, run
 //! and deleted on a cluster; their next ticks are computed here, without a server.
 
 use std::path::{Path, PathBuf};
@@ -32,10 +32,11 @@ use crate::{
 pub(crate) enum Command {
     /// Add a schedule, or replace the one of the same name. Its ticks begin now; earlier ones are not run.
     #[command(after_help = "Examples:
-  trellis schedule put examples/nightly.yaml
-  trellis schedule put examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
-  trellis schedule put examples/nightly.yaml --revision 3      only if nobody has changed it since")]
-    Put {
+  trellis schedules apply examples/nightly.yaml
+  trellis schedules apply examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
+  trellis schedules apply examples/nightly.yaml --revision 3      only if its revision is still 3")]
+    #[command(alias = "put")]
+    Apply {
         /// The schedule: YAML, JSON or TOML; `-` is stdin.
         file: PathBuf,
         #[command(flatten)]
@@ -58,8 +59,8 @@ pub(crate) enum Command {
     Run { name: ScheduleName },
     /// Print the next ticks of a file or of an expression. It needs no server.
     #[command(after_help = "Examples:
-  trellis schedule next examples/nightly.yaml
-  trellis schedule next '30 2 * * *' --time-zone Europe/Berlin --after 2026-03-28 --count 3")]
+  trellis schedules next examples/nightly.yaml
+  trellis schedules next '30 2 * * *' --time-zone Europe/Berlin --since 2026-03-28 --count 3")]
     Next {
         /// A schedule, or a cron expression in quotes.
         #[arg(value_name = "FILE|CRON")]
@@ -67,9 +68,9 @@ pub(crate) enum Command {
         /// The time zone; overrides the file.
         #[arg(long, value_name = "ZONE")]
         time_zone: Option<String>,
-        /// After when, in UTC; without it, after now.
-        #[arg(long, value_name = "TIME", value_parser = parse::moment)]
-        after: Option<Timestamp>,
+        /// Only ticks after this time, in UTC; by default, after now.
+        #[arg(long, alias = "after", value_name = "TIME", value_parser = parse::moment)]
+        since: Option<Timestamp>,
         /// How many ticks.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
@@ -113,7 +114,7 @@ impl Changes {
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let query = match command {
-        Command::Put { file, changes, revision } => {
+        Command::Apply { file, changes, revision } => {
             let read = read_as_far(&file).and_then(|mut document| {
                 changes.apply(&mut document);
                 document.checked(schedule::read(&document.value))?;
@@ -133,8 +134,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let id = ChildId::new(&fresh_trace().to_string()).expect("hex digits are an id");
             Query::RunSchedule { name, id }
         }
-        Command::Next { what, time_zone, after, count } => {
-            return next(&what, time_zone, after, usize::from(count), output);
+        Command::Next { what, time_zone, since, count } => {
+            return next(&what, time_zone, since, usize::from(count), output);
         }
     };
     let client = servers.cluster().await?;
@@ -204,7 +205,7 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     }
     if all.is_empty() {
         output::note(
-            "there are no schedules yet\n\nhint: add one, as with `trellis schedule put examples/nightly.yaml`",
+            "there are no schedules yet\n\nhint: add one, as with `trellis schedules apply examples/nightly.yaml`",
         );
         return Ok(Ending::Completed);
     }

@@ -1,14 +1,12 @@
-//! `trellis graph`: checks, plans or rehearses a task graph, and amends a running one.
+//! `trellis graphs check`: checks task graphs, and reports every mistake with its line.
 
 use std::path::{Path, PathBuf};
 
-use clap::Subcommand;
 use domain::{graph::Plan, wording::count};
 use serde_json::{Value, json};
 
 use crate::{
     cluster::connect::Servers,
-    command::{amend, plan, rehearse, runtime},
     input::{inputs::Inputs, known_agents, names},
     terminal::{
         ending::{EXIT_CODES, Ending},
@@ -16,68 +14,30 @@ use crate::{
     },
 };
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum Command {
-    /// Check graphs, and list every mistake in them, with its line.
-    ///
-    /// The inputs of a graph that has none, and whose `input_schema` asks for some, are checked when it is submitted, or here
-    /// with --inputs or --input. Whether the agents that it names exist is checked with --agents, with `agents.yaml` in the folder of
-    /// the graph, or where NATS_URL names a cluster; without any nobody knows.
-    #[command(after_help = EXIT_CODES)]
-    Validate {
-        /// JSON or YAML files; `-` is stdin.
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-        #[command(flatten)]
-        inputs: Inputs,
-        /// Agent profiles, as for `run`: an agent that neither they nor the cluster have is a mistake.
-        #[arg(long, value_name = "FILE")]
-        agents: Option<PathBuf>,
-    },
-    /// Play a graph through the real scheduler and budget, with no servers, models or money.
-    ///
-    /// Every agent answers with its task, at the cost given by --spend, at once: the simulated clock moves
-    /// only while something waits. Order, skips, retries, limits and the outcome are decided by the code
-    /// that runs in production. Which agents there are is checked with --agents, or where NATS_URL names a cluster.
-    #[command(after_help = EXIT_CODES)]
-    Rehearse(rehearse::Args),
-    /// Show what a graph may cost at most, what it is expected to cost, and its critical path.
-    ///
-    /// The worst case comes from the ceilings of its steps: items, rounds and fallbacks count, retries stay within a
-    /// ceiling, and the budget of the graph bounds all. What is expected comes from earlier runs.
-    Plan(plan::Args),
-    Show(amend::Show),
-    Amend(amend::Args),
+/// Check graphs, and list every mistake in them with its line.
+///
+/// Inputs are checked against the graph's `input_schema` if the graph has inputs, or with --inputs or --input; otherwise at
+/// submission. Agent names are checked against --agents, against `agents.yaml` in the directory of the graph, or against the
+/// connected server; without any of them, at submission.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Args {
+    /// JSON, YAML or TOML files; `-` is stdin.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    inputs: Inputs,
+    /// Agent profiles, as for `run`: a graph must not name an agent that neither this file nor the server has.
+    #[arg(long, value_name = "FILE")]
+    agents: Option<PathBuf>,
 }
 
-pub(crate) fn run(
-    command: Command,
-    servers: &Servers,
-    output: Output,
-    log_json: bool,
-) -> anyhow::Result<Ending> {
-    match command {
-        Command::Validate { files, inputs, agents } => runtime::block_on(
-            log_json,
-            runtime::closing(servers, validate(&files, &inputs, agents.as_deref(), servers, output)),
-        ),
-        Command::Rehearse(args) => {
-            runtime::block_on(log_json, runtime::closing(servers, rehearse::run(&args, servers, output)))
-        }
-        Command::Plan(args) => {
-            runtime::block_on(log_json, runtime::closing(servers, plan::run(args, servers, output)))
-        }
-        Command::Show(args) => {
-            runtime::block_on(log_json, runtime::closing(servers, amend::show(args, servers, output)))
-        }
-        Command::Amend(args) => {
-            runtime::block_on(log_json, runtime::closing(servers, amend::run(args, servers, output)))
-        }
-    }
+pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    check(&args.files, &args.inputs, args.agents.as_deref(), servers, output).await
 }
 
 /// Checks every file, even after an invalid one.
-async fn validate(
+async fn check(
     files: &[PathBuf],
     inputs: &Inputs,
     agents: Option<&Path>,

@@ -1,4 +1,4 @@
-//! `trellis budget`: shows the budgets of contexts, raises their limits, and decides disputed
+//! `trellis budgets`: shows the budgets of contexts, raises their limits, and decides disputed
 //! charges.
 
 use anyhow::Context;
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     Drop(DisputedCharge),
 }
 
-/// A disputed charge, as `budget disputes` lists it.
+/// A disputed charge, as `budgets disputes` lists it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DisputedCharge {
     /// The run and the context.
@@ -105,7 +105,7 @@ pub(super) fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Res
     let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = display::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
+        let hint = display::did_you_mean(child.as_str(), known, "`trellis budgets tree` shows all contexts");
         format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -279,7 +279,7 @@ pub(super) async fn apply(
             let (trace, reached) = seen?;
             let node = find(&trace, Some(child))?;
             if !reached {
-                output::error("the command is stored, but was not seen to take effect yet\n\nhint: `trellis budget show` shows the budget now");
+                output::error("the command is stored, but was not seen to take effect yet\n\nhint: `trellis budgets show` shows the budget now");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })
