@@ -28,17 +28,17 @@ use crate::cluster::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Servers {
-    /// A server of Trellis, `trellis dev` or `trellis gateway`, such as http://127.0.0.1:7420. It counts before a NATS server.
+    /// A Trellis server (`trellis dev` or `trellis gateway`), such as http://127.0.0.1:7420. It takes precedence over --nats-url.
     #[arg(long, global = true, value_name = "URL", env = "TRELLIS_URL", hide_env_values = true)]
     url: Option<String>,
     /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
-    /// The Redis server; only coordinators need it.
+    /// The Redis server, for coordinators only.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
-    /// A directory in which a cluster of one process keeps everything: without a server, commands use it, or whoever has it open.
-    /// If none is named: trellis in XDG_DATA_HOME, or ~/.local/share/trellis.
+    /// The directory in which `run` and `dev` store runs, for commands without a server. By default, trellis in XDG_DATA_HOME, or
+    /// ~/.local/share/trellis. If another process has the directory open, commands connect to that process.
     #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true, value_parser = local_directory::file())]
     data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
@@ -51,7 +51,7 @@ pub(crate) struct Servers {
         hide_default_value = true
     )]
     namespace: Namespace,
-    /// The address of a run in a viewer of traces, with `{trace_id}` in it.
+    /// The address of a run in a trace viewer, with `{trace_id}` in it.
     #[arg(long, global = true, value_name = "TEMPLATE", env = "TRELLIS_TRACE_URL", hide = true)]
     trace_url: Option<String>,
     #[command(flatten)]

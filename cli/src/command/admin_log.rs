@@ -18,13 +18,14 @@ use crate::{
 /// The digits of a request's digest in the table.
 const DIGITS: usize = 12;
 
-/// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first, and when policies changed.
+/// List the changes of administrators, with their senders.
 ///
-/// A policy of the coordinators is told when one starts with another, that of the workers of a pool when the first claims with it.
-/// Who raised, charged, deleted or restored something in a run is in its events: `trellis events RUN`. A name with `(claimed)` is what
-/// the sender said of itself. A record is stored before its request is decided, so one that was refused is listed like one that was
-/// done: what holds now is shown by `trellis agents`, `schedule`, `graphs` and `workers`. CONTENT is the beginning of the SHA-256 of the request as it was sent. With the key of the deployment
-/// only records that coordinators signed are shown, and what else is there is counted.
+/// They are changes of agents, schedules, stored graphs and policies, and drains of workers, the oldest first. A policy of the
+/// coordinators is recorded when a coordinator starts with another one, that of a pool when its first worker claims with it. Raises,
+/// charges, deletes and restores are events of their run: `trellis events RUN`. A name with `(claimed)` is the sender's own statement.
+/// A record is stored before its request is decided, so refused requests are listed too: `trellis agents`, `schedules`, `graphs` and
+/// `workers` show the current state. CONTENT is the prefix of the SHA-256 of the request. With the key of the deployment, only records
+/// that coordinators signed are shown, and the others are counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {

@@ -36,42 +36,45 @@ Examples:
   trellis graphs amend 0af765 --remove review --add check.yaml
 ";
 
-/// Print the definition of a running graph, for an amend: every step with its id, and the steps that have not begun.
+/// Print the definition of a running graph, for an amend.
+///
+/// It has every step with its id, and a note lists the steps that have not begun.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ShowArgs {
-    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+    /// The run, for the graph of its root. `TRACE/CHILD` is the graph of another context.
     #[arg(value_name = "TRACE[/CHILD]")]
     pub(crate) context: WrittenRef,
 }
 
-/// Replace, add or remove steps of a graph that have not begun.
+/// Replace, add or remove steps of a running graph that have not begun.
 ///
-/// FILE is the whole definition as it is to be: what `runs graph` prints, with other steps. Steps that have begun, ended
-/// or been skipped, and the fields of the graph itself, must be as they are. The amend is refused if somebody else
-/// amended the graph since FILE was printed, or if a step that it changes has begun meanwhile; nothing is changed then.
-/// The options change the definition as it is now instead.
+/// FILE is the whole new definition: the output of `runs graph` with other steps. Steps that have begun, ended or been skipped, and
+/// the fields of the graph itself, must be unchanged. The amend is refused, without any change, if another amend came after FILE was
+/// printed, or if a changed step has begun meanwhile. The options change the current definition instead of replacing it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+    /// The run, for the graph of its root. `TRACE/CHILD` is the graph of another context.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: WrittenRef,
     /// The definition: JSON, YAML or TOML; `-` is stdin.
     #[arg(required_unless_present_any = ["remove", "add", "replace"], conflicts_with_all = ["remove", "add", "replace"])]
     file: Option<PathBuf>,
-    /// Remove this step; may be given more than once. `outer/inner` is a step of the graph that the step `outer` uses.
+    /// Remove this step; may be given more than once.
+    ///
+    /// `outer/inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     remove: Vec<StepPath>,
-    /// Add the step, or the list of steps, of a file behind the others; may be given more than once.
+    /// Append the step or steps of a file; may be given more than once.
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
-    /// Put the step, or the steps, of a file in place of those with the same ids; may be given more than once.
+    /// Replace steps by those of a file with the same ids; may be given more than once.
     #[arg(long, value_name = "FILE")]
     replace: Vec<PathBuf>,
-    /// Who amends it; the event says so.
+    /// The name of the sender, for the event.
     #[arg(long, value_name = "NAME", value_parser = parse::text)]
     by: Option<Text>,
-    /// Your own name for the amend: sent again under the same name, it is still one amend.
+    /// The id of the amend: a repetition with the same id is the same amend.
     #[arg(long, value_name = "ID")]
     id: Option<CallId>,
 }

@@ -40,16 +40,15 @@ Examples:
 Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log that can't be read, 3 refused by a server's permissions, 5 cannot connect.
 ";
 
-/// Prove what a run cost: every cent by an event, against the store and the journals.
+/// Prove the cost of a run against its log, the store and the journals.
 ///
-/// Four parts are proved. log: it has every event once. books: every cent was booked by an event, and the sums agree from
-/// each context up to the root. store: the coordinators' store has the state that the log gives. journal: what the agents
-/// wrote down is what was booked, and the other way round. With the key of the deployment, the log also has to be signed with it,
-/// and only what is counts. Nothing is changed, and no model is called.
+/// The audit has four parts. log: it has every event once. books: an event booked every cent, and the sums agree from each context up
+/// to the root. store: the coordinators' store has the state of the log. journal: the entries of the agents and the bookings agree.
+/// With the key of the deployment, only signed messages of the log are valid. The audit changes nothing and calls no model.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
     /// Do not list the bookings.
     #[arg(long)]

@@ -26,30 +26,30 @@ file of variables beside it: `set -a; . DIR/keys/client.env; set +a`.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make the keys of a deployment, and what its servers read.
+    /// Make the keys of a deployment, and the files of its servers.
     ///
-    /// A second time makes what is missing, and writes what the servers read anew; keys stay as they are.
+    /// A repetition makes missing keys, keeps existing ones, and writes the files of the servers again.
     #[command(after_help = RELOAD)]
     Init {
-        /// Where the files are.
+        /// The directory of the files.
         dir: PathBuf,
         /// Pools whose workers get a key.
         #[arg(long = "pool", value_name = "NAME", default_value = "default")]
         pools: Vec<PoolName>,
-        /// Make all keys anew: those there are stop working.
+        /// Replace all keys: the existing ones stop working.
         #[arg(long)]
         force: bool,
     },
     /// Add the workers of a pool.
     #[command(after_help = RELOAD)]
     AddWorker { dir: PathBuf, pool: PoolName },
-    /// Add a user who submits, steers and cancels runs, and reads about all of them. The user is called client-NAME.
+    /// Add a client, which submits, steers, cancels and reads runs. Its user is client-NAME.
     #[command(after_help = RELOAD)]
     AddClient { dir: PathBuf, name: PoolName },
-    /// Add a user who reads about runs, and changes nothing. The user is called observer-NAME.
+    /// Add an observer, which reads runs and changes nothing. Its user is observer-NAME.
     #[command(after_help = RELOAD)]
     AddObserver { dir: PathBuf, name: PoolName },
-    /// Add an administrator: agents, schedules, graphs, budgets, deleting, draining. The user is called admin-NAME.
+    /// Add an administrator of agents, schedules, graphs, budgets, deletes and drains. Its user is admin-NAME.
     #[command(after_help = RELOAD)]
     AddAdmin { dir: PathBuf, name: PoolName },
     /// Give a user a new key: the old one stops working when the servers have read the files.

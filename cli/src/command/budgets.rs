@@ -28,17 +28,19 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show the budget of one context in full; of the root if none is named.
+    /// Show the whole budget of a context, by default of the root.
     Show {
         #[command(flatten)]
         context: ContextRef,
     },
     /// Show the budgets of all contexts of a run.
     Tree {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
     },
-    /// Raise the limits of a context. Contexts that paused because the budget was used up continue.
+    /// Raise the limits of a context.
+    ///
+    /// Contexts that paused because the budget was used up continue.
     #[command(after_help = EXIT_CODES)]
     Raise {
         #[command(flatten)]
@@ -51,15 +53,15 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", value_parser = parse::tokens)]
         max_tokens: Option<Tokens>,
     },
-    /// List the disputed charges of a run: costs that nobody held and for which nothing was left.
+    /// List the disputed charges of a run: costs without a hold that exceeded the budget.
     Disputes {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
     },
-    /// Accept a disputed charge: it is booked, past the limit if need be.
+    /// Accept a disputed charge: it is booked, even past the limit.
     #[command(after_help = EXIT_CODES)]
     Accept(DisputedCharge),
-    /// Drop a disputed charge: it is no cost of this run.
+    /// Drop a disputed charge: it is not booked.
     #[command(after_help = EXIT_CODES)]
     Drop(DisputedCharge),
 }
@@ -70,7 +72,9 @@ pub(crate) struct DisputedCharge {
     /// The run and the context.
     #[arg(value_name = "TRACE/CHILD")]
     context: WrittenRef,
-    /// The number of the disputed charge within its context. The context may come before it as a word of its own.
+    /// The number of the disputed charge within its context.
+    ///
+    /// The context may precede it as a word of its own.
     #[arg(required = true, num_args = 1..=2, value_name = "NUMBER")]
     words: Vec<String>,
 }

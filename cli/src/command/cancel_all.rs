@@ -25,19 +25,20 @@ use crate::{
 /// Which runs `--all` means.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Filters {
-    /// Cancel all live runs that fit everything that is given. Asks first.
+    /// Cancel all live runs that match the filters, after a question.
     #[arg(long, conflicts_with_all = ["context", "child"], required_unless_present = "context")]
     pub(crate) all: bool,
-    /// With --all: only runs whose root has this status (`submitted`, `working`, `input_required` or `paused`); may be given more than once.
+    /// With --all: only runs with this status of the root (`submitted`, `working`, `input_required` or `paused`); may be given more
+    /// than once.
     #[arg(long, value_name = "STATUS", value_parser = live, requires = "all", conflicts_with = "context")]
     status: Vec<ContextStatus>,
     /// With --all: only runs of this agent.
     #[arg(long, value_name = "ID", requires = "all", conflicts_with = "context")]
     agent: Option<AgentId>,
-    /// With --all: only runs with this label; may be given more than once: a run has all of them.
+    /// With --all: only runs with this label; if given more than once, with all of them.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label, requires = "all", conflicts_with = "context")]
     label: Vec<(LabelKey, LabelValue)>,
-    /// Don't ask first; required with --all where nobody can be asked.
+    /// Do not ask first; required with --all without a terminal.
     #[arg(long, short, requires = "all", conflicts_with = "context")]
     yes: bool,
 }

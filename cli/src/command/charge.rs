@@ -23,10 +23,10 @@ Examples:
   trellis charge 0af765/writer --cost-usd 1.20 --tokens 4000 --by accounts
 ";
 
-/// Book a cost on a run, or on one context, by hand: of something that was paid elsewhere.
+/// Book a cost that was paid elsewhere on a run, or on one context.
 ///
-/// A key is booked once: the same charge again changes nothing, and another amount under it is refused. What there is no room for in the
-/// budget is disputed (`trellis budgets disputes`). For administrators.
+/// A key is booked once: the same charge again changes nothing, and another amount under the same key is refused. A charge that
+/// exceeds the budget is disputed (`trellis budgets disputes`). For administrators.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -35,13 +35,13 @@ pub(crate) struct Args {
     /// The cost, in dollars.
     #[arg(long, value_name = "USD", value_parser = parse::usd, required_unless_present = "tokens")]
     cost_usd: Option<Usd>,
-    /// The tokens.
+    /// The number of tokens.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     tokens: Option<Tokens>,
-    /// What the charge is known by, such as the number of an invoice; without it, a new one.
+    /// The key of the charge, such as the number of an invoice; by default, a new one.
     #[arg(long, value_name = "KEY")]
     key: Option<CallId>,
-    /// Who charges, for the record.
+    /// The name of the sender, for the record.
     #[arg(long, value_name = "NAME", value_parser = parse::text)]
     by: Option<Text>,
 }

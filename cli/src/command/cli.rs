@@ -20,10 +20,10 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis run examples/research.yaml            run a graph here, with no servers
+  trellis run examples/research.yaml            run a graph without servers
   trellis run --goal 'hello' -o json            run one agent, for programs
-  trellis runs list                             what has run here
-  NATS_URL=nats://… trellis runs list           look at a cluster
+  trellis runs list                             list the stored runs
+  NATS_URL=nats://… trellis runs list           list the runs of a cluster
 
 A command uses the server of TRELLIS_URL, else the cluster of NATS_URL, else the directory of --data, by default
 the directory in which `run` and `dev` store runs. If another process has that directory open, the command asks it.
@@ -150,9 +150,7 @@ impl Short {
 /// The commands that need no server and no runtime.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Offline {
-    /// Make the keys and permissions of a deployment.
-    ///
-    /// They are files that its servers read.
+    /// Make the keys and permissions of a deployment, as files for its servers.
     #[command(subcommand)]
     Auth(auth::Command),
     /// Print the JSON Schema of a message, or list the messages.

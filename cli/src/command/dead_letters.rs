@@ -29,7 +29,7 @@ Examples:
   trellis dead-letters drop 42
 ";
 
-/// Reading dead letters, sending one again and dropping one are for administrators.
+/// All commands about dead letters are for administrators.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List dead letters, the newest first.
@@ -41,19 +41,19 @@ pub(crate) enum Command {
         /// Only messages about this run.
         #[arg(long, value_name = "TRACE")]
         trace: Option<RunRef>,
-        /// The most letters to list.
+        /// The number of letters: 1 to 10000.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// Show a dead letter: what was refused, why, and what helps.
+    /// Show a dead letter, with the reason and a hint.
     Show {
         /// Its number, as `dead-letters list` shows it.
         id: u64,
     },
-    /// Send the message of a dead letter again, and drop the letter. If it is refused again, there is a new letter.
+    /// Send the message of a dead letter again, and drop the letter.
     ///
-    /// A letter does not keep its message, which may be private: give it with --payload. Another message than the one that was
-    /// refused is not sent. Sent twice, it is the same message.
+    /// A letter does not contain its message, which may be private: --payload has it. Only the refused message is sent, not another
+    /// one. A repetition is the same message. If it is refused again, a new letter is stored.
     #[command(after_help = EXIT_CODES)]
     Retry {
         /// Its number, as `dead-letters list` shows it.

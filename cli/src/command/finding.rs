@@ -36,28 +36,30 @@ Examples:
   trellis runs list --limit 100 -o json | jq -r '.runs[].trace_id'
 ";
 
-/// Which runs to list: those that fit everything that is given.
+/// The filters of a list of runs: a run matches all of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The most runs to list: 1 to 500.
+    /// The number of runs: 1 to 500.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// Continue behind this place of the list, as the page before names it: `<started_at>-<trace_id>` of its last run.
+    /// Continue after this cursor, which is `next` of the page before.
+    ///
+    /// It is `<started_at>-<trace_id>` of the last run of that page.
     #[arg(long, value_name = "PLACE")]
     after: Option<RunsCursor>,
-    /// Only runs with this label; may be given more than once: a run has all of them.
+    /// Only runs with this label; if given more than once, with all of them.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label)]
     label: Vec<(LabelKey, LabelValue)>,
     /// Only runs with this thread.
     #[arg(long, value_name = "ID")]
     thread: Option<ThreadId>,
-    /// Only runs whose root has this status; may be given more than once: one of them.
+    /// Only runs with this status of the root; if given more than once, with one of them.
     #[arg(long, value_name = "STATUS", value_parser = parse::status)]
     status: Vec<ContextStatus>,
     /// Only runs of this agent.
     #[arg(long, value_name = "ID")]
     agent: Option<AgentId>,
-    /// Only runs in which something waits for a human.
+    /// Only runs that wait for a human.
     #[arg(long)]
     waiting: bool,
     /// Only runs that have spent at least this.
@@ -66,23 +68,23 @@ pub(crate) struct ListArgs {
     /// Only runs that have spent at most this.
     #[arg(long, value_name = "USD", value_parser = parse::usd)]
     max_cost_usd: Option<Usd>,
-    /// Only runs submitted since then: a time before now such as 2h, or a date such as 2026-11-01 or 2026-11-01T08:00Z.
+    /// Only runs submitted since this time: 2h ago, or a date such as 2026-11-01 or 2026-11-01T08:00Z.
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     since: Option<Timestamp>,
-    /// Only runs submitted before then.
+    /// Only runs submitted before this time.
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     until: Option<Timestamp>,
-    /// Cut nothing, also on a terminal: whole ids, and rows that may be wider than it.
+    /// Do not shorten rows to the width of the terminal.
     #[arg(long)]
     no_trunc: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PendingArgs {
-    /// The most runs whose questions are listed: 1 to 100.
+    /// The number of runs whose questions are listed: 1 to 100.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
-    /// Continue behind this place of the list, as the page before names it.
+    /// Continue after this cursor, which is `next` of the page before.
     #[arg(long, value_name = "PLACE")]
     after: Option<RunsCursor>,
 }

@@ -33,10 +33,10 @@ pub(crate) enum Command {
     Plan(plan::Args),
     Rehearse(rehearse::Args),
     Amend(amend::Args),
-    /// Store a graph under a name: steps of other graphs run it with `use: NAME` or `use: NAME@VERSION`.
+    /// Store a graph under a name, for `use: NAME` or `use: NAME@VERSION` in steps of other graphs.
     ///
-    /// A changed graph gets the next version; an unchanged one keeps its version. Files that it uses become part of it, and names
-    /// that it uses are fixed to their versions of now. Existing runs keep the graph that they began with.
+    /// A changed graph gets the next version; an unchanged one keeps its version. Files that it uses become part of it, and names that
+    /// it uses are fixed to their current versions. Existing runs keep the graph that they began with.
     #[command(after_help = "Examples:
   trellis graphs apply examples/facts.yaml
   trellis graphs apply examples/facts.yaml --name short-facts")]
@@ -60,7 +60,9 @@ pub(crate) enum Command {
         #[arg(value_name = "NAME[@VERSION]", value_parser = shown)]
         name: Shown,
     },
-    /// Delete a stored graph with all its versions. Existing runs keep the graph that they began with.
+    /// Delete a stored graph with all its versions.
+    ///
+    /// Existing runs keep the graph that they began with.
     #[command(after_help = "Examples:\n  trellis graphs delete facts")]
     Delete {
         name: GraphName,

@@ -161,7 +161,7 @@ fn cut(text: &str, columns: usize) -> String {
         return text.to_owned();
     }
     let fits = |at: &usize| text[..*at].chars().count() <= columns;
-    let end = text.match_indices([':', ',', ';', '.']).map(|(at, _)| at).filter(fits).last();
+    let end = text.match_indices([':', ',', ';', '.']).map(|(at, _)| at).rfind(fits);
     text[..end.unwrap_or(text.len())].to_owned()
 }
 

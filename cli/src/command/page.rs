@@ -13,8 +13,8 @@ use crate::{
 
 /// Print a link that opens the page of a server in a browser.
 ///
-/// The page shows runs, their agents and where the money is. The link signs in once, within ten minutes, with the rights of the token that
-/// this command has (TRELLIS_TOKEN, TRELLIS_TOKEN_FILE, or that of a `trellis dev` of this user); the token itself is not in it.
+/// The page shows runs, their agents and their costs. The link signs in once, within ten minutes, with the rights of this command's
+/// token (TRELLIS_TOKEN, TRELLIS_TOKEN_FILE, or that of a `trellis dev` of this user). The link does not contain the token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {}

@@ -23,12 +23,12 @@ use crate::{
 const EXAMPLES: &str = "\
 Examples:
   trellis graphs plan examples/research.yaml
-  trellis graphs plan g.yaml --max-cost-usd 2           does the worst case fit? exit code 3 if it does not
-  trellis graphs plan g.yaml --items 20           with lists of 20 elements where their length is not known
-  NATS_URL=nats://… trellis graphs plan g.yaml --runs 10    learn from the last 10 runs of this graph
+  trellis graphs plan g.yaml --max-cost-usd 2    exit code 3 if the worst case does not fit
+  trellis graphs plan g.yaml --items 20          lists of unknown length have 20 elements
+  NATS_URL=nats://… trellis graphs plan g.yaml --runs 10    expect the cost of the last 10 runs
 
-Without a NATS URL there are no earlier runs to learn from, and without it or --agents nobody knows which agents there are. `trellis submit --must-fit` has the cluster demand that the worst
-case fits.
+Without a server, no earlier runs are known, and agent names are checked against --agents only. With
+`trellis submit --must-fit`, the server refuses a graph whose worst case does not fit.
 ";
 
 /// Show the highest possible cost of a graph, its expected cost, and its critical path.
@@ -42,18 +42,18 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
-    /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
+    /// The budget for the worst case, in dollars; by default, the graph's max_cost_usd.
     #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
     max_cost_usd: Option<Usd>,
-    /// How many earlier runs of the same graph to learn from; 0 for none.
+    /// The number of earlier runs of the same graph for the expected cost.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// How many elements lists have whose length is not known before the run.
+    /// The length of lists whose length is only known in the run.
     #[arg(long, value_name = "N")]
     items: Option<u32>,
-    /// Agent profiles, whose max_cost_usd bound their steps; without it, `agents.yaml` in the folder of the file.
+    /// Agent profiles, whose max_cost_usd bound their steps; by default, `agents.yaml` in the directory of the file.
     ///
-    /// An agent that neither the named file nor the cluster has is a mistake.
+    /// A graph must not name an agent that neither the named file nor the server has.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }

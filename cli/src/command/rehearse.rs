@@ -55,17 +55,16 @@ pub(crate) struct Args {
     /// the graph's own name its synthesis; `outer-inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     fail: Vec<StepId>,
-    /// The answer of a step, as JSON. Without it, a step answers with its task.
+    /// The result of a step, as JSON; by default, its task.
     #[arg(long, value_name = "STEP=JSON", value_parser = parse_result)]
     result: Vec<(StepId, Value)>,
-    /// The answer to every question of a step to a human. Without it, a step is answered with the first of its choices or
-    /// with `yes`.
+    /// The answer to every question of a step; by default, its first choice or `yes`.
     #[arg(long, value_name = "STEP=TEXT", value_parser = parse_answer)]
     answer: Vec<(StepId, Text)>,
-    /// Agent profiles, as for `run`: an agent that neither they nor the cluster have is a mistake.
+    /// Agent profiles, as for `run`: a graph must not name an agent that neither this file nor the server has.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
-    /// Also show every event; in full with `-o json`.
+    /// Also show every event, in full with `-o json`.
     #[arg(long)]
     events: bool,
 }

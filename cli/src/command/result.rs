@@ -27,8 +27,8 @@ Examples:
 
 /// Print the whole result of a run, or of one context.
 ///
-/// A text is printed as it is, anything else as JSON; with `-o json` a text is JSON, too. The exit code tells how the context ended. One
-/// that is not over yet, or whose result was deleted, is refused (3).
+/// A text is printed as it is, other values as JSON; with `-o json`, a text is JSON too. The exit code is that of the context's end. A
+/// context that has not ended, or whose result was deleted, is refused (3).
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {

@@ -44,10 +44,12 @@ pub(crate) enum Command {
     #[command(alias = "describe")]
     Show(ShowArgs),
     Graph(amend::ShowArgs),
-    /// Watch a run until it ends; the exit code tells its outcome. Ctrl-C leaves, and the run goes on.
+    /// Watch a run until it ends.
+    ///
+    /// The exit code is that of the outcome. Ctrl-C leaves the run, which continues.
     #[command(after_help = EXIT_CODES)]
     Watch {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
         /// The answer to every question of the agents.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
@@ -58,32 +60,34 @@ pub(crate) enum Command {
     },
     Cancel(CancelArgs),
     Rerun(rerun::Args),
-    /// Take a live agent back to an entry of its journal, from where it continues.
+    /// Return a live agent to an entry of its journal, from which it continues.
     ///
-    /// Later entries no longer count, but stay paid for. Their effects on others stay: a child that they spawned
-    /// is not run again; if the agent spawns it again, it gets the result that the child had. A run that has
-    /// ended can't be restored: `trellis submit --branch-from` begins a new one at that entry.
+    /// Later entries lose their effect, but their cost remains booked. Children that they spawned are not run again: if the agent
+    /// spawns one again, it gets the result of the earlier child. A run that has ended can't be restored: `trellis submit
+    /// --branch-from` begins a new run at that entry.
     #[command(after_help = "Examples:\n  trellis runs restore 0af765/writer@4")]
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last entry that shall count, as `trellis history` shows it, if it is not part of the name; 0 means none.
+        /// The last entry that remains, if the name has no @STEP; 0 is none.
+        ///
+        /// `trellis history` shows the entries.
         #[arg(long, value_name = "STEP")]
         to: Option<u32>,
     },
     /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
-    /// Asks first. Refused for contexts that are live or that others still read. The cost always stays in the budget.
+    /// The command asks first. Live contexts, and contexts that others still read, are refused. The cost stays in the budget.
     #[command(
         after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force --yes"
     )]
     Delete {
         #[command(flatten)]
         context: ContextRef,
-        /// Cancel live contexts, and delete even what others still read.
+        /// Cancel live contexts, and delete contexts that others still read.
         #[arg(long)]
         force: bool,
-        /// Don't ask first; required where nobody can be asked.
+        /// Do not ask first; required without a terminal.
         #[arg(long, short)]
         yes: bool,
     },
@@ -96,13 +100,15 @@ pub(crate) struct ShowArgs {
     trace: RunRef,
 }
 
-/// Cancel a run, one context with its descendants, or all runs that match. A cancel also applies to a run that begins later.
+/// Cancel a run, one context with its descendants, or all runs that match.
+///
+/// A cancel also applies to a run that begins later.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
 )]
 pub(crate) struct CancelArgs {
-    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
+    /// The run: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is one context with its descendants.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: Option<WrittenRef>,
     #[command(flatten)]
@@ -113,7 +119,7 @@ pub(crate) struct CancelArgs {
     /// The reason, for the log.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     reason: Option<Text>,
-    /// Undo nothing of what had succeeded, and end also what undoes already.
+    /// Do not undo steps that succeeded, and stop undos that have begun.
     #[arg(long)]
     without_undo: bool,
 }

@@ -30,7 +30,9 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Add a schedule, or replace the one of the same name. Its ticks begin now; earlier ones are not run.
+    /// Add a schedule, or replace the one of the same name.
+    ///
+    /// Its ticks begin now: earlier ones are not run.
     #[command(after_help = "Examples:
   trellis schedules apply examples/nightly.yaml
   trellis schedules apply examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
@@ -41,23 +43,25 @@ pub(crate) enum Command {
         file: PathBuf,
         #[command(flatten)]
         changes: Changes,
-        /// Only if this is its revision now; 0: only if there is none of this name.
+        /// Only if this is its current revision; 0: only if no schedule has this name.
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
     },
     /// List the schedules, by name.
     List,
-    /// Show a schedule, its next ticks, and what became of the last ones.
+    /// Show a schedule, its next ticks, and the outcomes of the last ones.
     Show { name: ScheduleName },
-    /// Run none of its ticks until it is resumed.
+    /// Pause a schedule: its ticks are not run until it is resumed.
     Pause { name: ScheduleName },
-    /// Go on with the next tick; those that came meanwhile are not run.
+    /// Resume a schedule from its next tick on; ticks of the pause are not run.
     Resume { name: ScheduleName },
-    /// Delete a schedule. Its runs go on.
+    /// Delete a schedule. Its runs continue.
     Delete { name: ScheduleName },
-    /// Run it once now, besides its ticks; also while it is paused. Its budget of the day and its overlap apply.
+    /// Run a schedule once now, even while it is paused.
+    ///
+    /// Its daily budget and its rule for overlaps apply.
     Run { name: ScheduleName },
-    /// Print the next ticks of a file or of an expression. It needs no server.
+    /// Print the next ticks of a file or an expression, without a server.
     #[command(after_help = "Examples:
   trellis schedules next examples/nightly.yaml
   trellis schedules next '30 2 * * *' --time-zone Europe/Berlin --since 2026-03-28 --count 3")]
@@ -71,25 +75,25 @@ pub(crate) enum Command {
         /// Only ticks after this time, in UTC; by default, after now.
         #[arg(long, alias = "after", value_name = "TIME", value_parser = parse::moment)]
         since: Option<Timestamp>,
-        /// How many ticks.
+        /// The number of ticks.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
     },
 }
 
-/// What overrides the file.
+/// The options that override the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
     /// Its name; overrides the file.
     #[arg(long)]
     name: Option<ScheduleName>,
-    /// When it is run; overrides the file.
+    /// The cron expression; overrides the file.
     #[arg(long)]
     cron: Option<String>,
     /// The time zone, such as Europe/Berlin; overrides the file.
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
-    /// The most that the runs of one day may cost, in dollars; overrides the file.
+    /// The budget of the runs of one day, in dollars; overrides the file.
     #[arg(long, value_name = "USD", value_parser = parse::ceiling)]
     budget_per_day_usd: Option<domain::Usd>,
 }

@@ -51,14 +51,14 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Check {
         file: PathBuf,
-        /// Send each of them a signed message of the type `ping`, and say what it answered.
+        /// Send each webhook a signed message of the type `ping`, and print its answer.
         #[arg(long)]
         ping: bool,
-        /// Only this one; may be given more than once.
+        /// Only the webhook of this name; may be given more than once.
         #[arg(long = "name", value_name = "NAME")]
         names: Vec<WebhookName>,
     },
-    /// Make a secret, for a webhook and its receiver.
+    /// Make a secret for a webhook and its receiver.
     Secret,
 }
 

@@ -23,22 +23,24 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the workers that answer now.
+    /// List the workers that answer.
     List,
     /// Show one worker: its slots, agents and policy.
     Show {
         /// Its name, as `workers list` shows it.
         id: WorkerId,
     },
-    /// Drain a worker, or all of them: it finishes or hands back its contexts, takes no more, and ends.
+    /// Drain a worker, or all of them.
+    ///
+    /// It finishes or hands back its contexts, takes no more work, and ends.
     Drain {
         /// Its name, as `workers list` shows it.
         #[arg(required_unless_present = "all")]
         id: Option<WorkerId>,
-        /// All workers that answer now. Asks first.
+        /// Drain all workers that answer, after a question.
         #[arg(long, conflicts_with = "id")]
         all: bool,
-        /// Don't ask first; required with --all where nobody can be asked.
+        /// Do not ask first; required with --all without a terminal.
         #[arg(long, short, requires = "all")]
         yes: bool,
     },

@@ -152,7 +152,7 @@ impl WrittenRef {
 /// `TRACE[/CHILD]`; the context may also follow as a word of its own.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ContextRef {
-    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names a context of it.
+    /// The run: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is a context of the run.
     #[arg(value_name = "TRACE[/CHILD]")]
     named: WrittenRef,
     /// The context, if it is not part of the first word.

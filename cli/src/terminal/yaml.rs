@@ -36,7 +36,12 @@ fn write(value: &Value, indent: usize, text: &mut String) {
                 text.push_str(&format!("{blanks}- {}", &inner[indent + INDENT..]));
             }
         }
-        other => text.push_str(&format!("{blanks}{}\n", scalar(other))),
+        Value::Object(_)
+        | Value::Array(_)
+        | Value::Null
+        | Value::Bool(_)
+        | Value::Number(_)
+        | Value::String(_) => text.push_str(&format!("{blanks}{}\n", scalar(value))),
     }
 }
 

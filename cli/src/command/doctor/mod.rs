@@ -24,17 +24,17 @@ const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
 ///
-/// Checks the servers that are named: NATS, Redis, or both. What the role of these credentials may not ask is not checked, which is
-/// no failure: an observer may ask the most.
+/// NATS, Redis or both are checked, as they are named. A check that these credentials lack the permission for is left out, which is
+/// not a failure; an observer has the most permissions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 no check fails, 1 a check fails, 2 no server is named, 5 a server can't be reached."
 )]
 pub(crate) struct Args {
-    /// Warn of a run in which nothing has happened for so long, and that does not wait for a human, such as 90s, 10m, 2h.
+    /// Warn of a run without an event for this time that waits for no human, such as 10m.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse::duration)]
     stuck_after: Duration,
-    /// Warn of a run that has not ended so long after its submission, whatever it waits for.
+    /// Warn of a run that has not ended this long after its submission.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse::duration)]
     old_after: Duration,
 }
