@@ -217,7 +217,7 @@ fn a_fallback_runs_when_its_step_fails() {
         "0.001",
     ]);
     let fallback = said.lines().find(|line| line.contains("reduce-fallback")).unwrap_or_default();
-    assert!(fallback.contains("failed") && fallback.contains("told to fail"), "{said}");
+    assert!(fallback.contains("failed") && fallback.contains("set to fail by --fail"), "{said}");
 }
 
 #[test]
@@ -362,7 +362,7 @@ fn a_question_is_answered_from_the_command_line() {
     assert_eq!(json(&said)["result"], "the first", "{said}");
     assert!(said.contains("question from ") && said.ends_with("--- exit 0"), "{said}");
     let said = trellis(&args);
-    assert!(said.contains("nobody can answer") && said.ends_with("--- exit 4"), "{said}");
+    assert!(said.contains("its question needs an answer") && said.ends_with("--- exit 4"), "{said}");
     std::fs::remove_file(file).unwrap();
 }
 
@@ -376,9 +376,9 @@ fn dev_runs_each_line_as_a_submission() {
     let mut results: Vec<&str> = told.iter().filter_map(|line| line["outcome"]["result"].as_str()).collect();
     results.sort_unstable();
     assert_eq!(results, ["hello", "there"], "{said}");
-    assert!(said.contains("nothing is kept") && said.ends_with("--- exit 0"), "{said}");
+    assert!(said.contains("runs are lost when it ends") && said.ends_with("--- exit 0"), "{said}");
     let said = with_stdin(&["dev"], "examples/race.yaml\n");
-    assert!(said.contains("is taken as a goal; @examples/race.yaml submits"), "{said}");
+    assert!(said.contains("is a goal; @examples/race.yaml submits"), "{said}");
 }
 
 #[test]
@@ -901,7 +901,7 @@ fn mistakes_name_what_is_wrong_and_what_helps() {
     let said = trellis(&["runs", "list", "--namespace", "a b"]);
     assert!(said.contains("\"a b\" is not a valid namespace") && said.ends_with("--- exit 2"), "{said}");
     let said = trellis(&["run", "--agent", "x"]);
-    let expected = "error: --agent x says who gets the text of --goal, and no --goal is given";
+    let expected = "error: --agent x needs --goal";
     assert!(said.contains(expected) && said.contains("hint: ") && said.ends_with("--- exit 2"), "{said}");
     assert!(!said.contains("FILE"), "{said}");
     let said = trellis(&["run", "examples/race.yaml", "--agent", "x"]);

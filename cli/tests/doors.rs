@@ -215,7 +215,7 @@ fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
     home.says(&["run", "--goal", "hello", "--no-keep"]);
     assert!(!home.data().exists());
     let said = home.command(&["run", "--goal", "hello"]).env_remove("HOME").output().unwrap();
-    assert!(String::from_utf8_lossy(&said.stderr).contains("not kept: there is no HOME"), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("not stored: HOME is not set"), "{said:?}");
     let file = home.0.join("file");
     std::fs::write(&file, "").unwrap();
     let said = home.command(&["run", "--goal", "hello"]).env("XDG_DATA_HOME", &file).output().unwrap();

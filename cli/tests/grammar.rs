@@ -173,7 +173,7 @@ fn errors_are_json_if_the_output_is() {
     for format in ["json", "yaml"] {
         let (found, code) = error(&["runs", "list", "-o", format]);
         let text = found["error"].as_str().unwrap();
-        assert!(text.starts_with("this command needs a cluster") && !text.contains("hint"), "{found}");
+        assert!(text.starts_with("this command needs a server") && !text.contains("hint"), "{found}");
         assert!(found["hint"].as_str().unwrap().contains("trellis run"), "{found}");
         assert_eq!((found["exit"].as_i64(), code), (Some(2), Some(2)), "{found}");
 

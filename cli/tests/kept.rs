@@ -329,8 +329,10 @@ fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
         let output = kept.output(args);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let goes_on =
-        format!("nothing runs this directory: `trellis dev --data {}` goes on with it", kept.0.display());
+    let goes_on = format!(
+        "no process serves this directory: `trellis dev --data {}` continues its runs",
+        kept.0.display()
+    );
     for _ in 0..2 {
         for args in [
             &["runs", "watch", TRACE][..],
@@ -467,7 +469,7 @@ fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
     let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let (said, code) = whole(&kept, &["workers", "list"]);
-    assert!(code == Some(5) && said.contains("nothing runs this directory"), "{code:?}: {said}");
+    assert!(code == Some(5) && said.contains("no process serves this directory"), "{code:?}: {said}");
     let dev = kept.dev();
     while !kept.0.join("server").exists() {}
     assert!(kept.says(&["workers", "list"]).contains("taking work"));
@@ -563,7 +565,7 @@ fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
     let args = ["run", "--goal", "paint", "--agent", "painter", "--agents", &agents, "--timeout", "6s"];
     let (said, code) = whole(&kept, &args);
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("`painter` waits for a worker of the pool `gpu`: none is there"), "{said}");
+    assert!(said.contains("`painter` waits for a worker of the pool `gpu`: none answers"), "{said}");
     assert!(said.contains("no worker of the pool `gpu` took `painter`"), "{said}");
     assert!(!said.contains("raise `timeout_ms`"), "{said}");
 }

@@ -188,13 +188,13 @@ impl Servers {
         let of_user = || local_directory::default_directory().filter(|directory| directory.is_dir());
         let Some(directory) = self.directory().map(Path::to_owned).or_else(of_user) else {
             anyhow::bail!(
-                "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was kept here \
-                 yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere"
+                "this command needs a server or a directory of runs: no server is named, no `trellis dev` runs, and no run is \
+                stored here\n\nhint: start with `trellis run` or `trellis dev`, or set TRELLIS_URL, NATS_URL or --data"
             );
         };
         if !directory.is_dir() {
             anyhow::bail!(
-                "there is no directory {}\n\nhint: `trellis run --data` and `trellis dev --data` make it",
+                "the directory {} does not exist\n\nhint: `trellis run --data` and `trellis dev --data` create it",
                 directory.display()
             );
         }
@@ -221,7 +221,9 @@ impl Servers {
         let ClientBus::Direct(Bus::Disk(_)) = client.bus() else { return None };
         let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
         let named = named.unwrap_or_default();
-        Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
+        Some(Unreachable(format!(
+            "no process serves this directory: `trellis dev{named}` continues its runs"
+        )))
     }
 
     /// The place where a task runs: an existing cluster, or this process. With `keep`, a run in
@@ -308,8 +310,8 @@ impl Servers {
     pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command needs a NATS server, and none is named\n\nhint: set NATS_URL or give --nats-url, such as \
-                 nats://127.0.0.1:4222; `trellis dev` is a cluster without servers"
+                "this command needs a NATS server, and none is named\n\nhint: set NATS_URL or --nats-url, such as \
+                nats://127.0.0.1:4222; `trellis dev` needs no servers"
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));
@@ -328,8 +330,8 @@ impl Servers {
     pub(crate) async fn store(&self, partitions: u16) -> anyhow::Result<Store> {
         let Some(url) = self.redis_url() else {
             anyhow::bail!(
-                "a coordinator keeps its runs in Redis, and no Redis server is named\n\nhint: set REDIS_URL or \
-                 give --redis-url, such as redis://127.0.0.1:6379"
+                "a coordinator stores its runs in Redis, and no Redis server is named\n\nhint: set REDIS_URL or give \
+                --redis-url, such as redis://127.0.0.1:6379"
             );
         };
         let store = self.redis(url, partitions).await?;

@@ -111,7 +111,7 @@ impl Credentials {
             None => false,
             Some(REQUIRED) => true,
             Some(other) => {
-                anyhow::bail!("`{other}` can't be said of TLS\n\nhint: --tls, or NATS_TLS={REQUIRED}")
+                anyhow::bail!("`{other}` is not a setting of TLS\n\nhint: use --tls, or NATS_TLS={REQUIRED}")
             }
         };
         let certificate = certificate(&self.nats_cert, &self.nats_key, "NATS")?;
@@ -134,7 +134,7 @@ impl Credentials {
         };
         match &inbox {
             Some(prefix) if !plain(prefix) => anyhow::bail!(
-                "`{prefix}` can't be the beginning of our inbox\n\nhint: letters, digits, `_` and `-`, such as _INBOX_me"
+                "`{prefix}` is not a valid prefix of an inbox\n\nhint: use letters, digits, `_` and `-`, such as _INBOX_me"
             ),
             Some(_) | None => Ok(inbox),
         }
@@ -163,8 +163,8 @@ pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow:
     };
     if logged_in && std::env::args_os().skip(1).any(as_argument) {
         anyhow::bail!(
-            "the address in {option} contains a login, which everybody on this machine can see in the list of \
-             processes\n\nhint: set {variable}, or give the login by a file: see `trellis --help`"
+            "the address in {option} contains a login, which all users of this machine can see in the list of \
+                processes\n\nhint: set {variable}, or give the login by a file: see `trellis help connection`"
         );
     }
     Ok(())
@@ -186,7 +186,7 @@ fn secret(path: &Option<String>, variable: &str) -> anyhow::Result<Option<String
         let text = std::fs::read_to_string(Path::new(&path)).with_context(|| format!("can't read {path}"))?;
         let text = text.trim_end_matches(['\r', '\n']);
         if text.is_empty() {
-            anyhow::bail!("{path} is empty\n\nhint: it has the secret as its only line");
+            anyhow::bail!("{path} is empty\n\nhint: write the secret as its only line");
         }
         return Ok(Some(text.to_owned()));
     }

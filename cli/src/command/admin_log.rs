@@ -42,16 +42,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let Log { records, unreadable, refused } = read(&client, keys.as_ref()).await?;
     if unreadable > 0 {
         let messages = count(unreadable, "message");
-        output::note(&format!("left out, because it is no record: {messages}"));
+        output::note(&format!("left out, because they are not records: {messages}"));
     }
     match refused {
         None => output::note(
-            "the records were not verified: with --log-key-file only those count that coordinators signed",
+            "the records were not verified: --log-key-file verifies them and leaves out unsigned ones",
         ),
         Some(0) => {}
         Some(refused) => {
             let messages = count(refused, "message");
-            output::note(&format!("left out, because no coordinator signed it: {messages}"));
+            output::note(&format!("left out, because no coordinator signed them: {messages}"));
         }
     }
     if output == Output::Json {
@@ -59,7 +59,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         return Ok(Ending::Completed);
     }
     if records.is_empty() {
-        output::note("no administrator has asked for anything yet; records are kept as long as events");
+        output::note("there are no records; they are stored as long as events");
         return Ok(Ending::Completed);
     }
     let row = |record: &AdminRecord| {

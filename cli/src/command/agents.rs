@@ -139,7 +139,7 @@ fn about(found: &AgentVersion) -> String {
         (Some(version), Some(at)) => {
             let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
             format!(
-                "{}: version {version}, applied at {at}; versions kept: {}",
+                "{}: version {version}, applied at {at}; stored versions: {}",
                 agent.agent_id,
                 kept.join(" ")
             )
@@ -182,7 +182,7 @@ fn list(
     }
     if agents.is_empty() {
         output::note(
-            "there are no agents yet\n\nhint: add some, as with `trellis agents apply examples/agents.yaml`",
+            "there are no agents yet\n\nhint: `trellis agents apply examples/agents.yaml` adds some",
         );
         return Ok(Ending::Completed);
     }

@@ -115,7 +115,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             match output {
                 Output::Json => output::print_json(&json!({"child_id": child_id, "revision": revision}))?,
                 Output::Text => {
-                    output::print(&format!("`{child_id}` goes on as amended, revision {revision}\n"))?
+                    output::print(&format!("`{child_id}` continues as amended, revision {revision}\n"))?
                 }
             }
             Ok(Ending::Completed)

@@ -86,7 +86,7 @@ fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> 
     let mut fitting = open.into_iter().filter(meant);
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => anyhow::bail!("there is no such open question\n\nhint: open questions:{listed}"),
+        (None, _) => anyhow::bail!("this question is not open\n\nhint: open questions:{listed}"),
         (Some(_), Some(_)) => {
             anyhow::bail!("more than one question is open\n\nhint: name the context; open questions:{listed}")
         }

@@ -128,7 +128,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
             sequence: Some(*number),
             check: Check::Log,
             child_id: None,
-            message: format!("a message is not authentic, and is left out: {why}"),
+            message: format!("a message is not authentic and is left out: {why}"),
         });
         audit.findings.extend(findings);
         let refused = keys.map(|_| not_authentic.len());
@@ -187,13 +187,13 @@ impl AuditedRun {
         let books = format!("{contexts}; {spent}, by {bookings}");
         let store = match &self.store {
             StoredState::There(state) => format!("version {}, state {}", state.version, state.digest),
-            StoredState::Gone => "no longer has the run: proved from the log alone".into(),
+            StoredState::Gone => "the run is no longer stored: proved from the log alone".into(),
             StoredState::Unknown(why) => format!("not compared: {why}"),
         };
         let entries = if *agreed == 1 { "entry" } else { "entries" };
         let mut journal = format!("{agreed} paid {entries} of {}", count(self.journals.len(), "journal"));
         if *unjournaled > 0 {
-            journal.push_str(&format!("; {} that no journal can have", count(*unjournaled, "booking")));
+            journal.push_str(&format!("; {} outside of any journal", count(*unjournaled, "booking")));
         }
         if *without_journal > 0 {
             let contexts = count(*without_journal, "context");
@@ -213,8 +213,8 @@ impl AuditedRun {
         }
         notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
         let verdict = match (&self.store, self.audit.is_sound()) {
-            (_, false) => "something does not agree",
-            (StoredState::Unknown(_), true) => "everything agrees, and the store was not asked",
+            (_, false) => "a part does not agree",
+            (StoredState::Unknown(_), true) => "everything agrees, without the store",
             (StoredState::There(_) | StoredState::Gone, true) => "everything agrees",
         };
         let so_far = if self.is_live() { ", so far: the run is not over" } else { "" };

@@ -138,7 +138,7 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
             let Some(user) = exact.or_else(|| alike.next().filter(|_| alike.next().is_none())) else {
                 let names: Vec<&str> = users.iter().map(|user| user.role.name.as_str()).collect();
                 anyhow::bail!(
-                    "there is no such user, or more than one: `{name}`\n\nhint: there are {}, redis-coordinator and redis-doctor",
+                    "no user, or more than one, is called `{name}`\n\nhint: the users are {}, redis-coordinator and redis-doctor",
                     names.join(", ")
                 );
             };
@@ -153,7 +153,7 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
 fn existing(dir: &Path, namespace: &Namespace) -> anyhow::Result<Keys> {
     if !dir.join("nats-auth.conf").is_file() {
         anyhow::bail!(
-            "{} has no keys of a deployment\n\nhint: `trellis auth init {}` makes them",
+            "{} contains no keys of a deployment\n\nhint: `trellis auth init {}` makes them",
             dir.display(),
             dir.display()
         );

@@ -283,7 +283,7 @@ pub(super) async fn apply(
             let (trace, reached) = seen?;
             let node = find(&trace, Some(child))?;
             if !reached {
-                output::error("the command is stored, but was not seen to take effect yet\n\nhint: `trellis budgets show` shows the budget now");
+                output::error("the command is stored, but has not taken effect yet\n\nhint: `trellis budgets show` shows the current budget");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })

@@ -70,7 +70,7 @@ pub(crate) async fn run(
         if output == Output::Json {
             output::print_json(&json!([]))?;
         }
-        output::note("no live run fits");
+        output::note("no live run matches");
         return Ok(Ending::Completed);
     }
     if let Some(ending) = confirm::asked(&format!("cancels {}", count(runs.len(), "run")), yes).await? {
@@ -100,7 +100,7 @@ pub(crate) async fn run(
     }
     let seconds = TAKES_EFFECT.as_secs();
     output::error(&format!(
-        "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
+        "{}: the cancel is stored, but did not take effect within {seconds} s",
         count(missing, "run")
     ));
     Ok(Ending::Failed)

@@ -50,9 +50,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let amount =
         Amount { cost_usd: args.cost_usd.unwrap_or_default(), tokens: args.tokens.unwrap_or_default() };
     if amount.is_nothing() {
-        anyhow::bail!(
-            "a charge of nothing changes nothing\n\nhint: give --cost-usd or --tokens more than zero"
-        );
+        anyhow::bail!("a charge of zero changes nothing\n\nhint: give --cost-usd or --tokens above zero");
     }
     let client = servers.cluster().await?;
     let (trace_id, child) = args.context.named(&client).await?;
@@ -82,7 +80,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         let open = node.disputes.iter().find(|dispute| dispute.of == of && dispute.decision.is_none());
         if let Some(Dispute { number, amount, .. }) = open {
             output::note(&format!(
-                "{} and {} tokens of it are disputed: nothing is left for them in the budget\n\nhint: `trellis budgets accept {trace_id}/{child_id} {number}` books them past the limit, `trellis budgets drop` drops them",
+                "{} and {} tokens of it are disputed: they exceed the budget\n\nhint: `trellis budgets accept \
+                {trace_id}/{child_id} {number}` books them past the limit, `trellis budgets drop` drops them",
                 amount.cost_usd, amount.tokens
             ));
         }

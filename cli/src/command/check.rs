@@ -71,7 +71,7 @@ async fn check(
                         if groups == 0 { String::new() } else { format!(", {}", count(groups, "group")) };
                     let later = match needs.as_slice() {
                         [] => String::new(),
-                        needs => format!("; inputs that it needs: {}", needs.join(", ")),
+                        needs => format!("; required inputs: {}", needs.join(", ")),
                     };
                     output::print(&format!("{name}: ok, {}{groups}{later}\n", count(steps, "step")))?;
                 }
@@ -93,7 +93,7 @@ async fn check(
     // If a cluster was named but did not answer, a warning was printed already.
     let asked_nobody = is_unknown && !servers.has_cluster();
     if asked_nobody && found.iter().any(|shown| shown["ok"] == true) {
-        output::note("not checked: whether the agents exist (give --agents, or NATS_URL)");
+        output::note("agent names are not checked (give --agents, or NATS_URL)");
     }
     if output == Output::Json {
         output::print_json(&Value::Array(found))?;

@@ -84,7 +84,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let found = find(&client, id).await?;
             let Some(path) = payload else {
                 output::error(&format!(
-                    "dead letter {id} can't be sent again as it is: {}",
+                    "dead letter {id} can't be sent again: {}",
                     without_payload(&found.letter)
                 ));
                 return Ok(Ending::Refused);
@@ -188,23 +188,24 @@ fn show(found: &StoredLetter, output: Output) -> anyhow::Result<Ending> {
 fn hint(refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.code.as_str() {
         "malformed" => {
-            "correct what is named above and send it anew; `trellis schema` prints what a message may have"
+            "correct the mistakes above and send a new message; `trellis schema` prints its schema"
         }
         "no_trace" | "unknown_context" => {
-            "nothing was submitted under this id; if it is by now, `trellis dead-letters retry` sends the message again"
+            "no submission had this id; if one has it now, `trellis dead-letters retry` sends the message again"
         }
         "conflict" => "this id exists with other content: submit it under another `child_id` or `trace_id`",
         "ended" | "stale" | "wrong_token" | "not_queued" => {
-            "nothing is to be done: the context went on without it"
+            "no action is needed: the context continued without it"
         }
         "storage_full" => {
-            "make room (`trellis doctor` says where), then `trellis dead-letters retry` sends the message again"
+            "make room (`trellis doctor` shows where); then `trellis dead-letters retry` sends the message again"
         }
         "unavailable" | "internal" => {
-            "`trellis dead-letters retry` sends the message again; the coordinators' log says what happened"
+            "`trellis dead-letters retry` sends the message again; the coordinators' log has the cause"
         }
         "not_authentic" => {
-            "somebody without the key of this deployment stored it: find out who can publish there (docs/authenticity.md)"
+            "a client without the key of this deployment stored it: find the users that can publish there \
+                (docs/authenticity.md)"
         }
         "not_a_raise" | "raise_parent_first" | "above_maximum" => {
             "`trellis budgets tree` shows the ceilings; raise the parent's first"
@@ -218,7 +219,8 @@ fn without_payload(letter: &DeadLetter) -> String {
     match letter.payload.as_str() {
         "" => "it is not about a message that was sent to a queue".into(),
         payload => format!(
-            "it does not keep its message, which may be private\n\nhint: --payload FILE gives it, as it was sent: {payload}"
+            "a letter does not contain its message, which may be private\n\nhint: give the message as it was sent with \
+                --payload FILE: {payload}"
         ),
     }
 }
@@ -240,7 +242,7 @@ async fn retry(
         }
         Err(RetryRefusal::OtherMessage(has)) => {
             output::error(&format!(
-                "this is not the message of dead letter {id}, which has {has}\n\nhint: a message that was changed is sent as a new one"
+                "this is not the message of dead letter {id}, which has {has}\n\nhint: send a changed message as a new one"
             ));
             return Ok(Ending::Refused);
         }

@@ -118,14 +118,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         let kept = match directory {
-            Some(directory) => format!("everything is kept in {}", directory.display()),
-            None => "nothing is kept when it ends".to_owned(),
+            Some(directory) => format!("runs are stored in {}", directory.display()),
+            None => "runs are lost when it ends".to_owned(),
         };
         output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
         output::note(&match (&token, directory) {
-            (None, _) => format!("HTTP is at http://{address}, for everybody on this machine"),
+            (None, _) => format!("HTTP is at http://{address}, for all users of this machine"),
             (Some(_), Some(directory)) => format!(
-                "other commands of trellis find it by themselves; HTTP is at http://{address}, with the token in {}",
+                "other commands of trellis connect to it by default; HTTP is at http://{address}, with the token in {}",
                 directory.join(local_directory::TOKEN).display()
             ),
             (Some(token), None) => {
@@ -161,9 +161,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if directory.is_some()
         && deployment.client().working_runs().await.is_ok_and(|runs| runs.is_ok_and(|runs| !runs.is_empty()))
     {
-        output::note(
-            "running agents have 5 s to end; the next `trellis dev` goes on with what has not ended",
-        );
+        output::note("running agents have 5 s to end; the next `trellis dev` continues unfinished runs");
     }
     output::tell_closed(deployment.close().await);
     ended
@@ -191,7 +189,7 @@ async fn listen(
     if !config.is_open {
         let of_directory = directory.map(|directory| {
             local_directory::token_of(directory)
-                .with_context(|| format!("can't keep a token in {}", directory.display()))
+                .with_context(|| format!("can't store a token in {}", directory.display()))
         });
         config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);
     }
@@ -206,7 +204,7 @@ async fn listen(
     };
     if let Some(directory) = directory {
         let told = deployment.tell(directory, address, token.clone(), true);
-        told.with_context(|| format!("can't say in {} where this process listens", directory.display()))?;
+        told.with_context(|| format!("can't write the address of this process to {}", directory.display()))?;
     }
     Ok(Listening { address, token, sign_in })
 }
@@ -232,7 +230,7 @@ impl Desk {
     async fn go_on(&mut self) -> anyhow::Result<()> {
         let runs = self.client.working_runs().await?.map_err(client::Error::refused)?;
         if !runs.is_empty() {
-            output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
+            output::note(&format!("continues {}", count(runs.len() as u64, "run")));
         }
         for run in runs.into_iter().take(MOST_RUNS) {
             if let Answerer::Desk(_) = &self.who {
@@ -286,7 +284,7 @@ impl Desk {
             return Ok(());
         }
         if !line.contains(char::is_whitespace) && Path::new(line).is_file() {
-            output::note(&format!("`{line}` is taken as a goal; @{line} submits what that file has"));
+            output::note(&format!("`{line}` is a goal; @{line} submits the file"));
         }
         let submission = match read(line) {
             Ok(submission) => submission,
@@ -353,7 +351,7 @@ async fn await_end(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<
     while watch.outcome().is_none() {
         // The watch reads the log from its start, so a question in it may have an answer by now.
         if !watch.questions().is_empty() && !questions(&client.replay(trace_id).await?).is_empty() {
-            output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
+            output::note(&format!("{trace_id} waits for a human: `trellis runs pending` shows its question"));
             return Ok(None);
         }
         watch.next().await?;

@@ -140,7 +140,7 @@ pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) 
             }
             if left_out > 0 {
                 output::note(&format!(
-                    "{}: `trellis runs show TRACE` shows all of a run",
+                    "{}: `trellis runs show TRACE` shows all questions of a run",
                     count(left_out, "more question")
                 ));
             }

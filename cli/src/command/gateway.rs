@@ -65,7 +65,7 @@ impl FrontDoor {
         let FrontDoor { listen, tokens, open: is_open, hosts, origins, trace_url } = self;
         let listen: SocketAddr = match listen.filter(|_| is_named) {
             Some(address) => address.parse().with_context(|| {
-                format!("`{address}` is no address\n\nhint: --listen has an address and a port, such as 127.0.0.1:7420")
+                format!("`{address}` is not an address\n\nhint: give --listen an address and a port, such as 127.0.0.1:7420")
             })?,
             None => DEFAULT_ADDRESS,
         };

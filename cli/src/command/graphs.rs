@@ -148,7 +148,7 @@ fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), F
     let name = name.or_else(|| GraphName::new(&said?).ok());
     if name.is_none() {
         let hint = "give one with --name, or write `name:` into the graph";
-        problems.extend(Problems::one("name", "the graph has no name to be kept under", Some(hint.into())));
+        problems.extend(Problems::one("name", "the graph has no name", Some(hint.into())));
     }
     let name = document.checked(problems.or(name))?;
     match name {
@@ -185,11 +185,11 @@ fn print_graph(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
             let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
             let needs = match summary.needs.as_slice() {
                 [] => String::new(),
-                needs => format!("; inputs that it needs: {}", needs.join(", ")),
+                needs => format!("; required inputs: {}", needs.join(", ")),
             };
             let GraphSummary { name, version, at, .. } = summary;
             output::note(&format!(
-                "{name}: version {version}, kept since {at}; versions kept: {}{needs}",
+                "{name}: version {version}, stored since {at}; stored versions: {}{needs}",
                 kept.join(" ")
             ));
             output::print_json(graph.value())?;
@@ -217,7 +217,7 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     }
     if all.is_empty() {
         output::note(
-            "no graphs are kept yet\n\nhint: keep one, as with `trellis graphs apply examples/facts.yaml`",
+            "no graphs are stored yet\n\nhint: `trellis graphs apply examples/facts.yaml` stores one",
         );
         return Ok(Ending::Completed);
     }

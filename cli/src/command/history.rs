@@ -288,7 +288,7 @@ fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
     // The cost of a copied entry was paid by another context, so it is in parentheses.
     let (said, cost) = match mark {
         Mark::None => (said, cost),
-        Mark::TakenBack => (format!("(taken back) {said}"), cost),
+        Mark::TakenBack => (format!("(undone) {said}"), cost),
         Mark::Copied if cost.is_empty() => (format!("(copied) {said}"), cost),
         Mark::Copied => (format!("(copied) {said}"), format!("({cost})")),
     };

@@ -149,7 +149,7 @@ impl PlanReport {
             (Some(budget), _) => {
                 format!("{budget}: the worst case does not fit; the run is stopped at the budget")
             }
-            (None, _) => "none is named: give --budget, or max_cost_usd in the graph".into(),
+            (None, _) => "none is named: give --max-cost-usd, or max_cost_usd in the graph".into(),
         };
         text.push_str(&format!("budget         {budget}\n"));
         let expected = self.whole.map_or("no earlier runs".into(), |of| {

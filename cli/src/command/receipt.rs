@@ -57,14 +57,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
     let (log, ledger, journals) = client.account(trace).await?;
     let Some(receipt) = Receipt::of(&log, &ledger, &journals) else {
         anyhow::bail!(
-            "the log of {} has no context to make a receipt of\n\nhint: `trellis audit` says why",
+            "the log of {} has no context for a receipt\n\nhint: `trellis audit` shows the cause",
             trace
         )
     };
     if !log.findings.is_empty() {
-        output::note(
-            "the event log is not whole, and neither is this receipt: `trellis audit` says what is wrong",
-        );
+        output::note("the event log is incomplete, and so is this receipt: `trellis audit` shows the gaps");
     }
     let repriced = prices.map(|prices| {
         RepricedRun::of(log.trace(), &ledger, &journals, |model, usage| {

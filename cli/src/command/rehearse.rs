@@ -176,7 +176,7 @@ impl<'a> Cast<'a> {
         let cost = Amount::cost(self.args.cost_usd);
         if let Some(name) = self.args.fail.iter().find(meant) {
             self.used.borrow_mut().insert((FAIL, name));
-            let message = "told to fail by --fail".into();
+            let message = "set to fail by --fail".into();
             let failure = Failure { kind: FailureKind::Agent, message, retryable: true };
             return PlayedAttempt { cost, verdict: Verdict::Failed(failure) };
         }
@@ -223,7 +223,7 @@ impl<'a> Cast<'a> {
         match told.as_slice() {
             [] => Ok(()),
             told => {
-                let hint = "the output above shows the contexts that ran";
+                let hint = "the output above shows the contexts of the run";
                 anyhow::bail!("{}\n\nhint: {hint}", told.join("\n"))
             }
         }

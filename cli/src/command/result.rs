@@ -89,7 +89,8 @@ fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
     match node.why() {
         Some(why) => format!("{named} has no result: it is {word}: {why}"),
         None => format!(
-            "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints that of a step; `trellis runs show {id}` shows them"
+            "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints the result of a step; \
+                `trellis runs show {id}` shows the steps"
         ),
     }
 }

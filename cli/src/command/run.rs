@@ -74,7 +74,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     // has the same agents in both.
     let of_user = matches!(home, RunTarget::Here(_) | RunTarget::Dev(_));
     if matches!(home, RunTarget::Here(None)) && !args.no_keep {
-        output::note("note: this run is not kept: there is no HOME; --data names a directory");
+        output::note("note: this run is not stored: HOME is not set; give --data a directory");
     }
     let (mut submission, sources) = match args.task.read(matches!(home, RunTarget::Here(None)), output)? {
         Ok(read) => read,
@@ -110,8 +110,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     if in_dev && args.config.names_policy() {
         anyhow::bail!(
-            "the `trellis dev` that has the directory open runs it, and with a policy of its own: --policy can't be used\n\n\
-             hint: give --policy to `trellis dev`; with --no-keep or another --data, the run is in this process"
+            "--policy can't be used: the `trellis dev` that has the directory open runs it with its own policy\n\nhint: \
+                give --policy to `trellis dev`, or run in this process with --no-keep or another --data"
         )
     }
     if in_dev {
@@ -164,8 +164,8 @@ async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow:
             }
         };
         anyhow::bail!(
-            "the agent `{}` of the file beside it is not used: the `trellis dev` that has the directory open {what}\n\n\
-             hint: --agents FILE applies the agents there all the same; with --no-keep or another --data, the run is in this process",
+            "the agent `{}` of the file beside the graph is not used: the `trellis dev` that has the directory open \
+                {what}\n\nhint: apply the agents with --agents FILE, or run in this process with --no-keep or another --data",
             profile.agent_id
         )
     }
@@ -180,7 +180,8 @@ async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
         let runs = format!("{more}{}", count(going as u64, "earlier run"));
         let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
-            "warning: {runs} that had not ended {goes} on too, and may cost money; `trellis runs list` shows, `trellis runs cancel` ends {them}"
+            "warning: {runs} that had not ended {goes} on too, at further cost: `trellis runs list` shows {them}, `trellis \
+                runs cancel` ends {them}"
         ));
     }
     Ok(())
@@ -212,12 +213,10 @@ fn tell_unused(config: &WorkerConfig) {
 async fn show(deployment: &mut Deployment, directory: Option<&Path>, not_kept: Option<String>) -> bool {
     let is_kept = directory.is_some() && not_kept.is_none();
     match (directory, not_kept) {
-        (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
+        (_, Some(why)) => output::note(&format!("note: this run is not stored: {why}")),
         (Some(directory), None) => {
             if let Err(error) = let_look(deployment, directory).await {
-                output::note(&format!(
-                    "note: other commands can't look at this run while it goes on: {error:#}"
-                ));
+                output::note(&format!("note: other commands can't read this run before its end: {error:#}"));
             }
         }
         (None, None) => {}
@@ -263,7 +262,7 @@ fn on_signal(left: Option<Detached>, trace_id: TraceId) -> OnSignal {
     let left = match left.filter(|_| is_asked) {
         Some(Detached::GoesOn) => live::goes_on(trace_id),
         Some(Detached::StandsStill(directory)) => format!(
-            "left, and the run stands still: `trellis dev --data {}` goes on with it, `trellis runs cancel {trace_id}` ends it",
+            "left, and the run is stopped: `trellis dev --data {}` continues it, `trellis runs cancel {trace_id}` ends it",
             directory.display()
         ),
         None => return OnSignal::Cancel,

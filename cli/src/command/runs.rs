@@ -69,7 +69,7 @@ pub(crate) enum Command {
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last entry that remains, if the name has no @STEP; 0 is none.
+        /// The last entry that remains, if the name has no @STEP; 0 removes all.
         ///
         /// `trellis history` shows the entries.
         #[arg(long, value_name = "STEP")]
@@ -234,7 +234,7 @@ async fn estimates(client: &Client, trace: &Trace) -> String {
                 Ok(entries) => entries
                     .iter()
                     .find_map(|entry| cause(&entry.step, call_id))
-                    .unwrap_or("it was cut off, and its end is not known"),
+                    .unwrap_or("it was interrupted, and its result is unknown"),
                 Err(_) => "its journal can't be read",
             };
             let _ = writeln!(
@@ -370,7 +370,7 @@ async fn describe(
     if !deleted.is_empty() {
         let names = deleted.join(", ");
         text.push_str(&format!(
-            "\ndeleted, with journal, inputs, outputs and result; what was spent stays: {names}\n"
+            "\ndeleted, with journal, inputs, outputs and result; the cost stays: {names}\n"
         ));
     }
     text.push_str(rest);
@@ -449,28 +449,25 @@ fn cancelled(
         let word = display::plain(serde_json::to_value(status));
         let rest =
             if undoes_within { "; a group in it still undoes (`--without-undo` ends that)" } else { "" };
-        output::error(&format!(
-            "{}: nothing was cancelled: {what} had ended, and is {word}{rest}",
-            trace.id()
-        ));
+        output::error(&format!("{}: nothing was cancelled: {what} had ended as {word}{rest}", trace.id()));
         return Ok(Ending::Refused);
     }
     if !taken {
         let seconds = TAKES_EFFECT.as_secs();
         output::error(&format!(
-            "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
+            "{}: the cancel is stored, but did not take effect within {seconds} s",
             trace.id()
         ));
         return Ok(Ending::Failed);
     }
     if output == Output::Text {
         let said = match ended {
-            Some(_) if undo_dropped => format!("{what} has ended, and what was left of its undos is dropped"),
+            Some(_) if undo_dropped => format!("{what} has ended, and its remaining undos are dropped"),
             Some(_) if undoes_within => {
-                format!("{what} is cancelled, and a group in it still undoes what had succeeded there")
+                format!("{what} is cancelled, and a group in it still undoes its succeeded steps")
             }
             Some(_) => format!("{what} is cancelled"),
-            None if undoes => format!("{what} is cancelled, and undoes what had succeeded"),
+            None if undoes => format!("{what} is cancelled, and undoes its succeeded steps"),
             None => "the run has not begun; if it begins, it is cancelled at once".into(),
         };
         output::print(&format!("{}: {said}\n", trace.id()))?;

@@ -209,7 +209,7 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     }
     if all.is_empty() {
         output::note(
-            "there are no schedules yet\n\nhint: add one, as with `trellis schedules apply examples/nightly.yaml`",
+            "there are no schedules yet\n\nhint: `trellis schedules apply examples/nightly.yaml` adds one",
         );
         return Ok(Ending::Completed);
     }
@@ -267,7 +267,7 @@ fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
         let budget = schedule.value().get("budget_per_day_usd").cloned();
         let budget = budget.and_then(|budget| serde_json::from_value::<Usd>(budget).ok());
         let of = budget.map_or_else(String::new, |budget| format!(" of the day's {budget}"));
-        told.push_str(&format!("{day}: {day_usd}{of} used, live runs with all they may cost\n"));
+        told.push_str(&format!("{day}: {day_usd}{of} used, with the limits of live runs\n"));
     }
     if let (Some(next), Some(run)) = (summary.next, summary.waits_for) {
         told.push_str(&format!("the tick of {next} waits for the run {run}, which is live\n"));

@@ -222,17 +222,17 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     worker::hide_in_log(&args.keys.secret_file().into_iter().collect::<Vec<_>>());
     match (&config.keys, args.accept_unsigned) {
         (None, true) => {
-            output::error("--accept-unsigned means nothing without a key\n\nhint: give --log-key-file too");
+            output::error("--accept-unsigned needs a key\n\nhint: give --log-key-file too");
             return Ok(Ending::Unreadable);
         }
         (None, false) => tracing::warn!(
-            "no key of the deployment is given: whoever can write to NATS or Redis can change what runs cost and decide. \
-             Give --log-key-file (docs/authenticity.md)"
+            "no key of the deployment is given: any client that can write to NATS or Redis can change the costs and \
+                decisions of runs. Give --log-key-file (docs/authenticity.md)"
         ),
         (Some(_), false) => {}
         (Some(keys), true) => {
             tracing::warn!(
-                "what carries no code is taken: start again without --accept-unsigned as soon as possible"
+                "unsigned messages are accepted: restart without --accept-unsigned as soon as possible"
             );
             config.keys = Some(keys.clone().accepting_unsigned());
         }
@@ -250,7 +250,7 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
 pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
     let bus = servers.nats().await?;
     bus.set_up(&args.streams.topology()).await.map_err(|error| unreachable(&error))?;
-    output::note("the streams and queues are there");
+    output::note("the streams and queues exist");
     Ok(Ending::Completed)
 }
 

@@ -62,7 +62,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
                 Output::Json => output::print_json(&json!({"child_id": child_id, "number": number}))?,
                 Output::Text => {
                     output::print(&format!(
-                        "message {number} to `{child_id}`: seen before its next model call\n"
+                        "message {number} to `{child_id}`: it is read before the next model call\n"
                     ))?;
                 }
             }
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 fn hint(code: &str) -> Option<&'static str> {
     match code {
-        "ended" => Some("`trellis submit --branch-from` begins a new run with what this one has done"),
+        "ended" => Some("`trellis submit --branch-from` begins a new run with the journal of this one"),
         "unknown_context" | "runs_no_agent" => Some("`trellis runs show` lists the contexts of a run"),
         "no_trace" => Some("`trellis runs list` shows the newest runs"),
         _ => None,

@@ -105,7 +105,7 @@ async fn check(file: &Path, ping: bool, names: &[WebhookName], output: Output) -
             output::note(&format!("{} has {}", file.display(), count(all.len(), "webhook")));
             let row = |(webhook, answer): &(&Webhook, Option<Result<(), String>>)| {
                 let answer = match answer {
-                    None => "not asked: --ping asks",
+                    None => "not tried: give --ping",
                     Some(Ok(())) => "took it",
                     Some(Err(why)) => why,
                 };

@@ -59,7 +59,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 /// How to start a worker.
 pub(crate) fn start(client: &Client) -> &'static str {
     match client.bus() {
-        ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` works on a directory",
+        ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` runs the work of a directory",
         ClientBus::Http(_) => {
             "restart the `trellis dev` that serves it, or start a `trellis worker` of its cluster"
         }
@@ -154,7 +154,7 @@ async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<
     match output {
         Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
         Output::Text if seen => output::print(&format!("`{id}` is draining, or has ended\n"))?,
-        Output::Text => output::error(&format!("`{id}` was told to drain, but still takes work")),
+        Output::Text => output::error(&format!("`{id}` was asked to drain, but still takes work")),
     }
     Ok(if seen { Ending::Completed } else { Ending::Failed })
 }
@@ -188,7 +188,7 @@ async fn drain_all(client: &Client, yes: bool, output: Output) -> anyhow::Result
         }
     }
     for id in &still {
-        output::error(&format!("`{id}` was told to drain, but still takes work"));
+        output::error(&format!("`{id}` was asked to drain, but still takes work"));
     }
     Ok(if still.is_empty() { Ending::Completed } else { Ending::Failed })
 }

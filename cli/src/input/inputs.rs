@@ -123,7 +123,7 @@ impl Inputs {
                 Value::Object(fields) => given = fields,
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     let hint = "write the inputs by their keys, such as `topic: ants`";
-                    let message = format!("{} has no inputs: it should be an object", path.display());
+                    let message = format!("{} has no inputs: it must be an object", path.display());
                     return Err(Problems::one("--inputs", message, Some(hint.into())).into());
                 }
             }

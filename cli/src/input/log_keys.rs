@@ -45,9 +45,9 @@ impl LogKeys {
         let (name, text) = match (file, text) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
-                let hint = "keep the keys in the file, and unset TRELLIS_LOG_KEY";
+                let hint = "store the keys in the file, and unset TRELLIS_LOG_KEY";
                 return usage(format!(
-                    "the keys of the logs are given as a file and as a variable\n\nhint: {hint}"
+                    "the keys of the logs are in a file and in a variable\n\nhint: {hint}"
                 ));
             }
             (None, Some(text)) => (VARIABLE.to_owned(), text),
@@ -61,8 +61,6 @@ impl LogKeys {
                 }
             },
         };
-        Keys::parse(&text)
-            .map(Some)
-            .or_else(|error| usage(format!("{name} has no keys that can be used: {error}")))
+        Keys::parse(&text).map(Some).or_else(|error| usage(format!("{name} has no usable keys: {error}")))
     }
 }

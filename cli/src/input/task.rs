@@ -80,8 +80,7 @@ impl Task {
     ) -> anyhow::Result<Result<(Submission, Sources), Ending>> {
         if let (Some(agent), None) = (&self.agent, &self.goal) {
             anyhow::bail!(
-                "--agent {agent} says who gets the text of --goal, and no --goal is given\n\nhint: add --goal TEXT, or leave --agent out: a file \
-                 names its agents itself"
+                "--agent {agent} needs --goal\n\nhint: add --goal TEXT; without --agent, the file names its agents"
             );
         }
         let (path, document) = match (&self.file, &self.goal) {

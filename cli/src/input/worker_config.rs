@@ -86,8 +86,8 @@ fn read_secrets(directory: &Path) -> Result<(), Ending> {
         }
         Err(wrong) => {
             output::error(&format!(
-                "the directory of secrets can't be used\n\n{}\n\nhint: a file for each secret, named after its variable, such as \
-                 OPENAI_API_KEY, which this user can read",
+                "the directory of secrets is invalid\n\n{}\n\nhint: it needs a file for each secret, readable by this user, with \
+                the name of its variable, such as OPENAI_API_KEY",
                 wrong.join("\n")
             ));
             Err(Ending::Unreadable)

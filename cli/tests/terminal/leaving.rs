@@ -23,8 +23,8 @@ fn status(kept: &TestDirectory) -> String {
 #[test]
 fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
     for (word, code, says, then) in [
-        (Some("d"), 130, "left, and the run stands still", "input_required"),
-        (None, 130, "left, and the run stands still", "input_required"),
+        (Some("d"), 130, "left, and the run is stopped", "input_required"),
+        (None, 130, "left, and the run is stopped", "input_required"),
         (Some("c"), 4, "cancelling", "cancelled"),
     ] {
         let kept = TestDirectory::new();

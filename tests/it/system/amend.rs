@@ -63,7 +63,7 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let (added, replaced) = (file("added", &json!([step("fourth")])), file("replaced", &shorter));
     let options = ["--remove", "third", "--add", &added, "--replace", &replaced, "--by", "Ann"];
     let (said, told, code) = trellis(&nats, &[&["graphs", "amend", &trace][..], &options].concat());
-    assert_eq!((said.as_str(), code), ("`root` goes on as amended, revision 1\n", Some(0)), "{told}");
+    assert_eq!((said.as_str(), code), ("`root` continues as amended, revision 1\n", Some(0)), "{told}");
 
     // Another client amended the graph since it was printed.
     shown["graph"]["steps"].as_array_mut().unwrap().pop();

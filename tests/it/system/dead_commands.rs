@@ -71,7 +71,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
     // The letter does not contain its message; another message is not sent in its place.
     let (_, why, code) = said(&["dead-letters", "retry", &id]);
     assert!(
-        code == Some(3) && why.contains("does not keep its message") && why.contains("--payload"),
+        code == Some(3) && why.contains("does not contain its message") && why.contains("--payload"),
         "{why}"
     );
     let file = std::env::temp_dir().join(format!("trellis-dead-{}.json", std::process::id()));

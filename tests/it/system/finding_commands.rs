@@ -126,8 +126,8 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     assert!(branched.ends_with("exit Some(0)"), "{branched}");
     for (arguments, says) in [
         (&["runs", "show", "ffffffff"][..], "no run begins with ffffffff"),
-        (&["runs", "show", "fff"], "names no run: give its id, at least 4 of its first hex digits, or @last"),
-        (&["budgets", "show", &format!("{short}/root@1")], "names a step, and this command takes a context"),
+        (&["runs", "show", "fff"], "is not a run: give its id, at least 4 of its first hex digits, or @last"),
+        (&["budgets", "show", &format!("{short}/root@1")], "is a step, and this command takes a context"),
         (&["runs", "restore", short], "the entry is missing"),
         (&["runs", "list", "--status", "done"], "use submitted, working, input_required"),
         (&["runs", "list", "--since", "then"], "write a time before now, such as 2h"),
@@ -143,7 +143,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
         cluster.outcome(twin).await;
     }
     let several = commands.say(&["runs", "show", "abcd"]);
-    for part in ["more than one run begins so:", "abcdef1", "abcdef2", "hint: give more digits"] {
+    for part in ["more than one run has this prefix:", "abcdef1", "abcdef2", "hint: give more digits"] {
         assert!(several.contains(part), "no {part:?} in\n{several}");
     }
     assert!(commands.say(&["runs", "cancel", "abcdef2/root"]).contains("abcdef2"));
@@ -204,6 +204,9 @@ async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_
     }
     let nowhere = Commands("nats://127.0.0.1:1".into());
     let said = nowhere.say(&["graphs", "check", file]);
-    assert!(said.contains("the agents are not compared") && said.ends_with("exit Some(0)"), "{said}");
+    assert!(
+        said.contains("agent names are not checked against the server") && said.ends_with("exit Some(0)"),
+        "{said}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -455,7 +455,7 @@ async fn g18_the_command_line_keeps_and_uses_graphs() {
     };
     let example = "examples/kept/compare.yaml";
     let said = trellis(&["graphs", "list"]).await;
-    assert!(said.contains("no graphs are kept yet") && said.contains("graphs apply"), "{said}");
+    assert!(said.contains("no graphs are stored yet") && said.contains("graphs apply"), "{said}");
     for command in [&["graphs", "check", example][..], &["submit", example]] {
         let said = trellis(command).await;
         assert!(said.contains("there is no graph `facts`") && said.ends_with("exit Some(3)"), "{said}");

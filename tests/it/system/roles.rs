@@ -595,7 +595,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let submitted = as_role("client", &["submit", "--goal", "wait", "--agent", "elsewhere"]);
     let waits = submitted.lines().find_map(|line| line.strip_prefix("trace_id ")).unwrap_or_default();
     let asked = as_role("observer", &["runs", "show", waits]);
-    let good = asked.contains("waits for a worker of the pool `gpu`: none is there")
+    let good = asked.contains("waits for a worker of the pool `gpu`: none answers")
         && asked.contains("worker --pool gpu");
     found.check("a run waits for a pool without workers", &asked, good);
     let refused = as_role("admin", &["runs", "delete", waits, "--yes"]);
@@ -610,7 +610,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let password = made.path("keys/redis-doctor.password").to_owned();
     doctor.extend([("REDIS_USER".into(), "doctor".into()), ("REDIS_PASSWORD_FILE".into(), password)]);
     let asked = trellis(&["doctor"], &doctor);
-    assert!(asked.contains("ok    redis-users: nobody gets in without a login"), "{asked}");
+    assert!(asked.contains("ok    redis-users: a login is required"), "{asked}");
     let open = RedisServer::start();
     let asked = trellis(&["doctor"], &[("REDIS_URL".into(), open.url())]);
     assert!(asked.contains("warn  redis-users: answers without a login"), "{asked}");

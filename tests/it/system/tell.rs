@@ -56,7 +56,7 @@ async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
     };
     asks("Which way?").await;
     let first = commands.told(&[&trace, "Take the bridge.", "--by", "Ann", "--id", "one"]);
-    assert_eq!(first, "message 1 to `root`: seen before its next model call\n exit Some(0)");
+    assert_eq!(first, "message 1 to `root`: it is read before the next model call\n exit Some(0)");
     let again = commands.told(&[&trace, "Take the bridge.", "--by", "Ann", "--id", "one", "-o", "json"]);
     let again: Value = serde_json::from_str(again.trim_end_matches(" exit Some(0)")).unwrap();
     assert_eq!(again, json!({"child_id": "root", "number": 1}), "sent again, it is still one message");
