@@ -162,7 +162,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
     let settings = home.0.join("worker.json");
     std::fs::write(&settings, "{}").unwrap();
     let said = home.says(&["run", "--goal", "hello", "--config", settings.to_str().unwrap()]);
-    assert!(said.contains("--config is not used") && !said.contains("not kept"), "{said}");
+    assert!(said.contains("--config is not used") && !said.contains("not stored"), "{said}");
     assert_eq!(home.kept(), 1);
     std::fs::write(home.0.join("agents.yaml"), "- {agent_id: parrot, kind: builtin, builtin: echo}\n")
         .unwrap();
@@ -203,7 +203,7 @@ fn commands_that_look_at_once_wait_for_each_other() {
         }
         for _ in 0..3 {
             let said = home.says(&["run", "--goal", "hello"]);
-            assert!(!said.contains("not kept"), "{said}");
+            assert!(!said.contains("not stored"), "{said}");
         }
     });
     assert_eq!(home.kept(), 4);
@@ -219,7 +219,7 @@ fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
     let file = home.0.join("file");
     std::fs::write(&file, "").unwrap();
     let said = home.command(&["run", "--goal", "hello"]).env("XDG_DATA_HOME", &file).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not kept"), "{said:?}");
+    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not stored"), "{said:?}");
     assert!(Path::new(&file).is_file());
 }
 
