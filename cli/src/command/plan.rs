@@ -1,4 +1,4 @@
-//! `trellis graph plan`: the highest possible and the expected cost of a graph, before it runs.
+//! `trellis graphs plan`: the highest possible and the expected cost of a graph, before it runs.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -22,15 +22,19 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph plan examples/research.yaml
-  trellis graph plan g.yaml --budget 2           does the worst case fit? exit code 3 if it does not
-  trellis graph plan g.yaml --items 20           assume 20 elements in each list of unknown length
-  NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
+  trellis graphs plan examples/research.yaml
+  trellis graphs plan g.yaml --max-cost-usd 2    exit code 3 if the worst case does not fit
+  trellis graphs plan g.yaml --items 20          lists of unknown length have 20 elements
+  NATS_URL=nats://… trellis graphs plan g.yaml --runs 10    expect the cost of the last 10 runs
 
-Without a cluster, the plan uses no earlier runs and checks agent names only against the agent profiles.
-With `trellis submit --must-fit`, the cluster rejects a graph whose worst case does not fit its budget.
+Without a server, no earlier runs are known, and agent names are checked against --agents only. With
+`trellis submit --must-fit`, the server refuses a graph whose worst case does not fit.
 ";
 
+/// Show the highest possible cost of a graph, its expected cost, and its critical path.
+///
+/// The worst case is made from the ceilings of the steps, with items, rounds and fallbacks; retries stay within a ceiling, and the budget
+/// of the graph bounds the whole. The expected cost is made from earlier runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,18 +42,18 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
-    /// The budget in dollars that the worst case must fit; by default, the graph's max_cost_usd.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
-    budget: Option<Usd>,
-    /// The number of earlier runs of the graph that give the expected cost; 0 for none.
+    /// The budget for the worst case, in dollars; by default, the graph's max_cost_usd.
+    #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
+    /// The number of earlier runs of the same graph for the expected cost.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// The number of elements to assume in a list whose length is unknown before the run.
+    /// The length of lists whose length is only known in the run.
     #[arg(long, value_name = "N")]
     items: Option<u32>,
-    /// Agent profiles, whose max_cost_usd bounds the steps of the agent; by default, `agents.yaml` beside the graph.
+    /// Agent profiles, whose max_cost_usd bound their steps; by default, `agents.yaml` in the directory of the file.
     ///
-    /// An agent that is missing from both the named file and the cluster is an error.
+    /// A graph must not name an agent that neither the named file nor the server has.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
@@ -76,7 +80,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let planned = PlanReport {
         needs: estimate.needs(definition.closing_reserve_usd.unwrap_or_default()),
-        budget: args.budget.or(definition.max_cost_usd),
+        budget: args.max_cost_usd.or(definition.max_cost_usd),
         whole: ExpectedCost::of(earlier.iter().map(|run| run.whole)),
         path: CriticalPath::of(&plan, &times),
         estimate,
@@ -91,8 +95,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "expected_steps": planned.expected, "critical_path": planned.path,
         }))?,
     }
-    let exceeds_budget = args.budget.is_some() && planned.fits() != Some(true);
-    Ok(if exceeds_budget { Ending::Refused } else { Ending::Completed })
+    let asked_and_not = args.max_cost_usd.is_some() && planned.fits() != Some(true);
+    Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
 }
 
 /// The cost ceilings in the agents' profiles.
@@ -145,7 +149,7 @@ impl PlanReport {
             (Some(budget), _) => {
                 format!("{budget}: the worst case does not fit; the run is stopped at the budget")
             }
-            (None, _) => "none: give --budget, or set max_cost_usd in the graph".into(),
+            (None, _) => "none is named: give --max-cost-usd, or max_cost_usd in the graph".into(),
         };
         text.push_str(&format!("budget         {budget}\n"));
         let expected = self.whole.map_or("no earlier runs".into(), |of| {

@@ -37,22 +37,21 @@ const COSTS: [&str; 2] = ["gen_ai.usage.cost", "trellis.cost.subtree_usd"];
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis trace 0af7…319c             the calls, waits, costs and errors of the run
+  trellis trace 0af7…319c             calls, waits and costs
   trellis trace 0af7…319c --depth 3   only the upper part of the tree
   trellis trace 0af7…319c -o json     every span with its attributes, for programs
 
-The time bar is the whole run, and its filled part is the span. The money bar is the span's share of the run's cost. An error follows `!`.
+The bar of time is the whole run from left to right. The bar of money is a share of the run's cost. `!` precedes an error.
 ";
 
-/// Show a run as a tree of spans: its calls, waits, costs and errors.
+/// Show a run as a tree of spans: calls, waits, costs and errors.
 ///
-/// The spans are computed from the event log and the journals, so they need no trace collector, and runs that were not
-/// exported have them too. The span of a tool call begins at the previous journal entry. Only exported traces have
-/// spans of holds.
+/// The tree is made from the event log and the journals, without a collector or a viewer, also for runs that were not exported. The
+/// span of a tool begins at the entry before it and ends at its own entry. Only exported spans include holds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
     /// Show this many levels of the tree.
     #[arg(long, value_name = "LEVELS")]
