@@ -109,6 +109,9 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
         bus::Error::NoRoom { .. } => MORE_ROOM,
+        bus::Error::Lower { .. } => {
+            "give the options of the deployment, or --allow-lower if its oldest messages or replicas may be deleted"
+        }
         bus::Error::TooLarge { .. } => {
             "Trellis stores no objects of that size: find the program that stored it"
         }

@@ -4,7 +4,7 @@
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use bus::Topology;
+use bus::{ExistingLimits, Topology};
 use domain::{
     Usd, WorkerId, decode, id::PoolName, limits::Settings, subject::Partition, wording::with_causes,
 };
@@ -143,13 +143,16 @@ impl StreamArgs {
 
 /// Create the streams and queues of a deployment, or change their limits.
 ///
-/// For NATS servers on which coordinators lack that permission: it needs the credentials of the role `provisioner` (`trellis auth`), and
-/// the same options as the coordinators. A repetition changes nothing.
+/// Coordinators create missing streams, and keep the limits of existing ones. On NATS servers on which they lack that permission, this
+/// command needs the credentials of the role `provisioner` (`trellis auth`). A repetition changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     streams: StreamArgs,
+    /// Also lower limits of existing streams, which deletes their oldest messages or their replicas.
+    #[arg(long)]
+    allow_lower: bool,
 }
 
 /// Run a worker, which runs the agents of a pool.
@@ -249,7 +252,8 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
 
 pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
     let bus = servers.nats().await?;
-    bus.set_up(&args.streams.topology()).await.map_err(|error| unreachable(&error))?;
+    let existing = if args.allow_lower { ExistingLimits::Change } else { ExistingLimits::Raise };
+    bus.set_up_as(&args.streams.topology(), existing).await.map_err(|error| unreachable(&error))?;
     output::note("the streams and queues exist");
     Ok(Ending::Completed)
 }
