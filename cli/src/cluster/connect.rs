@@ -34,7 +34,8 @@ pub(crate) struct Servers {
     /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
-    /// The Redis server, for coordinators only.
+    /// The Redis server, for coordinators only: redis://, rediss://, unix:///PATH, redis-cluster://HOST:PORT,… or
+    /// redis-sentinel://HOST:PORT,…/MASTER.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
     /// The directory in which `run` and `dev` store runs, for commands without a server. By default, trellis in XDG_DATA_HOME, or
