@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes an image for containers as an OCI archive, without an engine: one layer with the static binary, CA certificates and a user.
+"""Writes a container image as an OCI archive, without a container engine: one layer with the static binary, CA certificates and a user.
 
 The same input gives the same bytes. scripts/package calls it; `skopeo copy oci-archive:FILE docker://…` and `podman load` read it.
 Standard library only.
@@ -32,7 +32,7 @@ def member(archive, name, time, content=None, mode=0o644):
 
 
 def layer(files, time):
-    """The files by their paths, each beneath its directories. /tmp is for everybody."""
+    """Returns a tar archive of the files, by their paths, with their directories."""
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         made = set()
@@ -56,7 +56,7 @@ def compact(value):
 
 
 def image(binary, certificates, version, machine, time):
-    """The files of an OCI image layout, by their paths."""
+    """Returns the files of an OCI image layout, by their paths."""
     files = {
         "usr/local/bin/trellis": (binary, 0o755),
         "etc/passwd": (PASSWD.encode(), 0o644),
@@ -108,20 +108,20 @@ def main():
     parser.add_argument("--binary", required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("--machine", required=True, choices=sorted(MACHINES))
-    parser.add_argument("--time", required=True, type=int, help="seconds since 1970, of every file")
+    parser.add_argument("--time", required=True, type=int, help="the time of every file, in seconds since 1970")
     parser.add_argument("--certificates", help="a file of CA certificates (PEM)")
     parser.add_argument("archive")
-    told = parser.parse_args()
-    with open(told.binary, "rb") as file:
+    arguments = parser.parse_args()
+    with open(arguments.binary, "rb") as file:
         binary = file.read()
     certificates = None
-    if told.certificates:
-        with open(told.certificates, "rb") as file:
+    if arguments.certificates:
+        with open(arguments.certificates, "rb") as file:
             certificates = file.read()
-    files = image(binary, certificates, told.version, told.machine, told.time)
+    files = image(binary, certificates, arguments.version, arguments.machine, arguments.time)
     files = {path: (content, 0o644) for path, content in files.items()}
-    with open(told.archive, "wb") as file:
-        file.write(layer(files, told.time))
+    with open(arguments.archive, "wb") as file:
+        file.write(layer(files, arguments.time))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Runs the test binaries that `cargo test --no-run --message-format=json` lists in a file.
 
-They run in three lanes side by side. The system tests wait most of the time, for servers and leases: three threads for each
-core. A browser is half a dozen processes: one test at a time. The other binaries compute: one thread for each core.
+They run in three lanes at the same time. The system tests wait most of the time, for servers and leases, so they have three
+threads for each core. A browser has about six processes, so its tests run one at a time. The other binaries compute, so they
+have one thread for each core.
 
     run_tests.py MESSAGES LOG
 
-LOG gets everything that the tests print. The terminal gets progress, failures, the ten slowest tests, and a closing line.
+LOG contains the whole output of the tests. The terminal shows progress, failures, the ten slowest tests, and a closing line.
 """
 import json
 import os
@@ -22,7 +23,7 @@ RESULT = re.compile(r"^test (\S+)(?: - should panic)? \.\.\. (ok|FAILED|ignored)
 
 
 def binaries(messages):
-    """The test binaries, as (package, target, executable, folder of the package)."""
+    """Returns the test binaries as (package, target, executable, folder of the package)."""
     found = []
     with open(messages) as lines:
         for line in lines:
@@ -49,7 +50,7 @@ class Run:
         print(f"   {text}", flush=True)
 
     def binary(self, package, target, executable, folder, threads, filters):
-        # `--report-time` is not stable: the variable permits it to this binary.
+        # `--report-time` is not stable; the variable RUSTC_BOOTSTRAP allows it.
         environment = dict(os.environ, CARGO_MANIFEST_DIR=folder, RUST_TEST_THREADS=str(threads), RUSTC_BOOTSTRAP="1")
         command = [executable, "-Z", "unstable-options", "--report-time", *filters]
         process = subprocess.Popen(command, cwd=folder, env=environment, text=True, errors="replace",
@@ -82,7 +83,7 @@ class Run:
 
 
 def outputs(lines, first=60, last=30):
-    """The first and last lines that each failed test of a binary printed: a log of CI outlives its checkout.
+    """Returns the first and last lines of each failed test's output, because CI stores its log longer than its checkout.
 
     A panic's message comes before its backtrace, and the logs of processes come after it.
     """

@@ -1,6 +1,6 @@
 //! The command line as users see it: whole outputs, exit codes, errors with hints.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -45,7 +45,7 @@ fn said(output: &Output) -> String {
     let said = |bytes: &[u8]| {
         String::from_utf8_lossy(bytes).lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
     };
-    let code = output.status.code().expect("it was not killed");
+    let code = output.status.code().expect("the process was not killed");
     format!("{}\n--- stderr\n{}\n--- exit {code}", said(&output.stdout), said(&output.stderr))
 }
 
@@ -150,7 +150,7 @@ fn a_rehearsed_loop_ends_at_its_bound() {
 }
 
 #[test]
-fn what_an_agent_says_can_not_control_the_terminal() {
+fn the_text_of_an_agent_can_not_control_the_terminal() {
     let said = trellis(&["run", "--goal", "é a\x1b[2Jb\r\u{9b}31mc\u{202e}d\te\nf\x07"]);
     let shown = "é a\u{fffd}[2Jb\u{fffd}\u{fffd}31mc\u{fffd}d e f\u{fffd}";
     assert!(stdout(&said).contains(shown), "{said}");
@@ -724,7 +724,7 @@ fn g2_a_graph_is_used_by_the_name_of_its_file_and_every_mistake_names_its_file_a
 /// proves: a missing file, mistakes of shape and meaning, unknown agents, and inputs of the command
 /// line are reported together. Each is reported once, in the order of the lines.
 #[test]
-fn g2_mistakes_of_every_kind_are_told_at_once_and_in_order() {
+fn g2_mistakes_of_every_kind_are_reported_at_once_and_in_order() {
     let graph = "\
 name: shop
 input_schema: {properties: {topic: {type: string}, size: {type: integer}}}
@@ -796,7 +796,7 @@ steps:
 /// proves: an example whose payment fails is planned and rehearsed with its undo steps. While it
 /// runs, no context is shown as ended before its descendants.
 #[test]
-fn g14_undos_are_planned_rehearsed_and_told_in_order() {
+fn g14_undos_are_planned_rehearsed_and_shown_in_order() {
     let example = "examples/scenarios/13-undo.yaml";
     insta::assert_snapshot!("undo_plan", trellis(&["graph", "plan", example]));
     insta::assert_snapshot!("undo_rehearsed", trellis(&["graph", "rehearse", example, "--fail", "pay"]));
@@ -890,7 +890,7 @@ fn a_command_that_is_not_there_is_wrong_usage() {
 }
 
 #[test]
-fn mistakes_name_what_is_wrong_and_what_helps() {
+fn mistakes_are_reported_with_a_hint() {
     let said = trellis(&["runs", "list", "--namespace", "a b"]);
     assert!(said.contains("\"a b\" is not a valid namespace") && said.ends_with("--- exit 2"), "{said}");
     let said = trellis(&["run", "--agent", "x"]);
@@ -915,7 +915,7 @@ fn completions_are_printed_for_shells() {
 /// proves: commands without TLS work on a machine without CA certificates, such as an empty
 /// container. Commands that need TLS report what is missing.
 #[test]
-fn a_machine_without_ca_certificates_runs_what_needs_none_and_is_told() {
+fn a_machine_without_ca_certificates_runs_agents_that_need_none_with_a_warning() {
     let without = |args: &[&str]| {
         let none = [("SSL_CERT_FILE", "/nonexistent"), ("SSL_CERT_DIR", "/nonexistent")];
         said(&command(args).envs(none).env("OPENAI_API_KEY", "sk-none").output().unwrap())
@@ -1002,7 +1002,7 @@ fn s8_the_example_with_a_secret_shows_its_name_and_not_its_value() {
     assert!(!said.contains("not-a-real-key") && said.ends_with("--- exit 0"), "{said}");
     let said = run(None);
     assert!(said.contains("the environment variable DEMO_SIGNING_KEY is not set"), "{said}");
-    assert!(said.contains("a secret is not there") && said.ends_with("--- exit 1"), "{said}");
+    assert!(said.contains("a secret is missing") && said.ends_with("--- exit 1"), "{said}");
 }
 
 /// proves: `--secrets-dir` and its variable work the same. An unusable directory ends the command
@@ -1017,7 +1017,7 @@ fn s8_a_directory_of_secrets_that_cannot_be_used_is_explained() {
     let by_variable = || said(&command(&run).env("TRELLIS_SECRETS_DIR", path).output().unwrap());
     std::fs::write(directory.join("OPENAI_API_KEY"), "sk-0123456789").unwrap();
     for said in [by_option(), by_variable()] {
-        assert!(said.contains("others may look into") && said.ends_with("--- exit 0"), "{said}");
+        assert!(said.contains("other users can read") && said.ends_with("--- exit 0"), "{said}");
         assert!(!said.contains("sk-0123456789"), "{said}");
     }
     std::fs::write(directory.join("EMPTY_KEY"), "").unwrap();

@@ -1,7 +1,7 @@
 //! Access to the process that has a directory open: commands of the same user reach it, and other
 //! users and agents do not.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -89,7 +89,7 @@ fn answered(address: &str, request: &str) -> String {
 /// proves: an agent with a network, or another user of the machine, can't raise a budget or apply a
 /// profile at a user's `dev`.
 #[test]
-fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
+fn s1_a_request_without_a_token_gets_nothing_from_dev() {
     let home = Home::new();
     let (dev, address) = home.dev(&[]);
     let get = |path: &str, more: &str| {
@@ -116,7 +116,7 @@ fn s1_whoever_has_no_token_gets_nothing_of_a_dev() {
 /// proves: the file with the server's address is used only if its owner wrote it and a process of
 /// the owner listens there.
 #[test]
-fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
+fn s1_a_door_file_that_others_may_have_written_is_not_used() {
     let home = Home::new();
     home.says(&["run", "--goal", "hello"]);
     let (door, put) = (home.data().join("server"), |text: &str, mode: u32| {
@@ -142,7 +142,7 @@ fn s1_a_door_that_somebody_else_may_have_written_is_not_taken() {
     for (number, (text, mode)) in cases.iter().enumerate() {
         put(text, *mode);
         home.says(&["run", "--goal", "hello"]);
-        assert!(listener.accept().is_err(), "{text} {mode:o}: it was asked");
+        assert!(listener.accept().is_err(), "{text} {mode:o}: the command contacted the server");
         assert_eq!(home.kept(), number + 2, "{text}");
     }
     std::fs::remove_file(&door).ok();
@@ -172,7 +172,10 @@ fn a_run_goes_to_the_dev_of_its_user() {
     assert!(said.contains("agents from ") && !said.contains("is not used"), "{said}");
     assert_eq!(home.kept(), 2);
     assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
-    assert!(home.says(&["run", graph.to_str().unwrap()]).contains("agents from "), "it has that one");
+    assert!(
+        home.says(&["run", graph.to_str().unwrap()]).contains("agents from "),
+        "the run uses the agents beside the graph"
+    );
     // An existing agent is not replaced, a program is not looked up in another folder, and a policy
     // is not silently ignored.
     let policy = home.0.join("policy.yaml");
@@ -188,7 +191,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
         let said = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && said.contains(why) && said.contains("hint: "), "{said}");
     }
-    assert_eq!(home.kept(), 3, "none of these was begun");
+    assert_eq!(home.kept(), 3, "a refused run was stored");
     kill(dev);
 }
 
@@ -210,7 +213,7 @@ fn commands_that_look_at_once_wait_for_each_other() {
 }
 
 #[test]
-fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
+fn runs_without_a_directory_are_stored_nowhere() {
     let home = Home::new();
     home.says(&["run", "--goal", "hello", "--no-keep"]);
     assert!(!home.data().exists());
@@ -258,7 +261,7 @@ fn read_until(stream: &mut TcpStream, text: &str) -> String {
             return said;
         }
         let read = stream.read(&mut part).unwrap();
-        assert!(read > 0, "it ended without {text:?}: {said}");
+        assert!(read > 0, "the process ended without {text:?}: {said}");
         all.extend_from_slice(&part[..read]);
     }
 }

@@ -1,7 +1,7 @@
 //! Runs that are stored in a directory. Every command shows them afterwards without a server, and a
 //! killed process loses no run that it accepted.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -242,7 +242,7 @@ fn a_result_is_printed_whole() {
         std::fs::remove_file(file).ok();
     }
     let short = kept.says(&["run", "--goal", "hello"]);
-    assert!(!short.contains("\nresult\n"), "it is on its line: {short}");
+    assert!(!short.contains("\nresult\n"), "a short result has its own section: {short}");
     let refused = |args: &[&str]| {
         let output = kept.output(args);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
@@ -317,7 +317,7 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
 /// proves: a command that only reads does not let a run's time limit pass, and opens the directory
 /// only while it reads. It shows the state, and how to continue the run.
 #[test]
-fn a_directory_that_nobody_serves_is_read_and_left_as_it_is() {
+fn a_directory_without_a_server_is_read_and_unchanged() {
     let kept = TestDirectory::new();
     let mut dev = kept.dev();
     let think = json!({"id": "think", "agent_id": "careful-model", "task_description": "Think.", "input_from": ["ms"], "timeout_ms": 2_000});
@@ -360,7 +360,7 @@ fn a_dev_waits_for_a_command_that_has_its_directory() {
     thread::sleep(Duration::from_millis(500));
     drop(looks);
     dev.submit(&json!({"goal": "hello"}));
-    dev.accepted().expect("it has the directory now");
+    dev.accepted().expect("the second process has the directory");
     dev.kill();
 }
 
@@ -382,7 +382,7 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
         drop(dev.child.stdin.take());
         let accepted: Vec<String> = std::iter::from_fn(|| dev.accepted()).collect();
         let ended = dev.child.wait().unwrap();
-        assert_eq!(ended.code(), None, "{option} {point}: it aborts");
+        assert_eq!(ended.code(), None, "{option} {point}: the process aborts");
         let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
         assert!(last.status.success(), "{option} {point}: {last:?}");
         let runs = kept.json(&["runs", "list"]);
@@ -463,7 +463,7 @@ fn b1_a_budget_tree_is_indented_by_what_each_context_is_under() {
 }
 
 #[test]
-fn a_directory_that_nobody_serves_has_no_workers_and_says_so() {
+fn a_directory_without_a_server_reports_that_it_has_no_workers() {
     let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let (said, code) = whole(&kept, &["workers", "list"]);
@@ -490,7 +490,7 @@ fn g7_watch_repeats_no_question_that_was_answered() {
 
 /// proves: in quiet mode, a run without a result prints the whole reason.
 #[test]
-fn a_quiet_run_that_fails_says_all_of_why() {
+fn a_quiet_run_that_fails_prints_the_whole_reason() {
     let kept = TestDirectory::new();
     let [agents] = beside(&kept, [("agents.yaml", "- {agent_id: fails, kind: builtin, builtin: fail}\n")]);
     let message = format!("\"{}the end of it\"", "a reason of many words ".repeat(20));
@@ -501,7 +501,7 @@ fn a_quiet_run_that_fails_says_all_of_why() {
 }
 
 #[test]
-fn g2_what_an_option_gives_is_named_once() {
+fn g2_the_value_of_an_option_is_named_once() {
     let (said, code) = whole(&TestDirectory::new(), &["run", "--goal", "hello", "--max-cost-usd", "0"]);
     assert!(code == Some(3) && said.contains("--max-cost-usd: a ceiling must be more than zero"), "{said}");
 }
@@ -535,7 +535,7 @@ fn every_option_of_every_command_says_what_it_is() {
 
 /// proves: an unreachable model is reported with the cause first, then the number of attempts.
 #[test]
-fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
+fn b15_an_unreachable_model_is_reported_with_its_cause_first() {
     let kept = TestDirectory::new();
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let settings = format!(
@@ -556,7 +556,7 @@ fn b15_a_model_that_is_down_is_told_with_its_cause_first() {
 /// proves: a run that waits for a missing worker reports the pool, while it waits and after its
 /// timeout.
 #[test]
-fn l_a_run_that_waits_for_a_pool_without_workers_says_so() {
+fn l_a_run_that_waits_for_a_pool_without_workers_shows_it() {
     let kept = TestDirectory::new();
     let painter = "- {agent_id: painter, kind: builtin, builtin: echo, pool: gpu}\n";
     let [agents] = beside(&kept, [("agents.yaml", painter)]);
@@ -597,7 +597,7 @@ fn g2_a_graph_is_checked_with_the_agents_beside_it() {
 }
 
 #[test]
-fn a_run_tells_of_those_that_go_on_beside_it() {
+fn a_run_reports_earlier_runs_that_continue_beside_it() {
     let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "first"]);
     for _ in 0..3 {
@@ -611,7 +611,7 @@ fn a_run_tells_of_those_that_go_on_beside_it() {
 }
 
 #[test]
-fn an_agent_without_a_tool_of_its_list_is_told_of() {
+fn an_agent_without_a_tool_of_its_list_is_logged() {
     let kept = TestDirectory::new();
     let file = kept.0.with_extension("json");
     let agent = json!({"agent_id": "seller", "kind": "llm", "model": "scripted", "tools": ["fs.list", "shop:stock"],
@@ -621,6 +621,6 @@ fn an_agent_without_a_tool_of_its_list_is_told_of() {
     let output = kept.output(&[&["run", "--agents", path][..], &seller].concat());
     std::fs::remove_file(&file).unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let told = said.lines().find(|line| line.contains("runs without tools of its list")).unwrap_or_default();
+    let told = said.lines().find(|line| line.contains("runs without some of its tools")).unwrap_or_default();
     assert!(told.contains("shop:stock") && !told.contains("fs.list"), "{output:?}");
 }

@@ -1,7 +1,7 @@
 //! Metrics of a run, sent to an OTLP collector (X7). The collector is a small HTTP server in this
 //! process, or one that never answers.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -107,7 +107,7 @@ fn x7_a_collector_gets_the_metrics_of_a_run_before_the_process_ends() {
 }
 
 #[test]
-fn x7_a_collector_that_never_answers_or_is_away_harms_nothing_and_none_is_asked_if_switched_off() {
+fn x7_a_silent_or_missing_collector_harms_nothing_and_is_not_used_if_switched_off() {
     let (silent, _) = collect(false);
     let (code, said) = run(silent, &[]);
     assert_eq!(code, Some(0), "{said}");

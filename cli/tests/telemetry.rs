@@ -1,7 +1,7 @@
 //! Telemetry of a run: spans to an OTLP collector under the run's trace id (X1, X4), and log lines
 //! with their context. The collector is a small HTTP server in this process that reads protobuf.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -190,7 +190,7 @@ fn x1_log_lines_about_a_context_name_it_and_its_trace() {
     let lines: Vec<Value> = said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let about = |message: &str| {
         let line = lines.iter().find(|line| line["message"] == message);
-        line.unwrap_or_else(|| panic!("no line says `{message}`:\n{said}"))
+        line.unwrap_or_else(|| panic!("no line contains `{message}`:\n{said}"))
     };
     for message in ["an attempt begins", "an attempt ended"] {
         let line = about(message);

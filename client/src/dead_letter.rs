@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn s7_a_message_that_is_sent_again_says_who_sends_it_who_may() {
+    async fn s7_a_message_that_is_sent_again_names_its_sender_if_it_may() {
         let bus = Bus::Memory(Memory::new(Default::default()));
         let client = Client::new(bus.clone(), "test").sent_by("anna");
         let message: &[u8] = br#"{"nonsense":1}"#;

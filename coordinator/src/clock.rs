@@ -146,31 +146,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn f28_small_differences_are_followed_and_it_never_goes_back_or_stands_still() {
+    async fn f28_small_differences_are_followed_and_the_clock_never_goes_back_or_stops() {
         let clock = steady().await;
         pass(500).await;
         assert_eq!(clock.now(), at(1_500));
         assert_eq!(clock.set(reads(4_000, NONE)), None);
-        assert_eq!(clock.now(), at(4_000), "a little ahead, it follows");
+        assert_eq!(clock.now(), at(4_000), "a clock that is slightly behind is advanced");
         assert_eq!(clock.set(reads(2_000, NONE)), None);
-        assert_eq!(clock.now(), at(4_000), "a little behind, it does not go back");
+        assert_eq!(clock.now(), at(4_000), "a clock that is slightly ahead does not go back");
         pass(1_000).await;
-        assert_eq!(clock.now(), at(4_500), "but goes on, at half speed");
+        assert_eq!(clock.now(), at(4_500), "it continues at half speed");
         pass(10_000).await;
-        assert_eq!(clock.now(), at(13_000), "until the two meet");
+        assert_eq!(clock.now(), at(13_000), "the clocks are equal again");
     }
 
     #[tokio::test(start_paused = true)]
     async fn f28_a_jump_ahead_and_back_is_corrected_and_not_followed() {
         let clock = steady().await;
         pass(1_000).await;
-        let ahead = clock.set(reads(2_000 + HOURS, NONE)).expect("it has jumped");
+        let ahead = clock.set(reads(2_000 + HOURS, NONE)).expect("the clock has jumped");
         assert_eq!((ahead.number, ahead.ahead_ms), (1, HOURS as i64));
         assert_eq!(clock.now(), at(2_000));
         pass(1_000).await;
         assert_eq!(clock.set(reads(3_000 + HOURS, ahead)), None);
         assert_eq!(clock.now(), at(3_000));
-        let back = clock.set(reads(3_000, ahead)).expect("it has jumped back");
+        let back = clock.set(reads(3_000, ahead)).expect("the clock has jumped back");
         assert_eq!((back.number, back.ahead_ms), (2, 0));
         assert_eq!(clock.now(), at(3_000));
         assert_eq!(clock.set(reads(3_000, back)), None);
@@ -186,14 +186,22 @@ mod tests {
         let other = steady().await;
         pass(HOURS).await;
         let stopped = steady().await;
-        assert_eq!(other.set(reads(1_000 + HOURS, NONE)).map(|c| c.number), None, "it saw the hours pass");
-        let wrong = stopped.set(reads(1_000 + HOURS, NONE)).expect("to this one the store has jumped");
-        assert_eq!(stopped.set(reads(1_000 + HOURS, wrong)), None, "as it says itself");
-        let right = other.set(reads(1_000 + HOURS, wrong)).expect("to that one the correction is a jump");
+        assert_eq!(
+            other.set(reads(1_000 + HOURS, NONE)).map(|c| c.number),
+            None,
+            "the coordinator that ran meanwhile needs no correction"
+        );
+        let wrong = stopped
+            .set(reads(1_000 + HOURS, NONE))
+            .expect("the store's clock has jumped for the stopped coordinator");
+        assert_eq!(stopped.set(reads(1_000 + HOURS, wrong)), None, "its own correction changes nothing");
+        let right = other
+            .set(reads(1_000 + HOURS, wrong))
+            .expect("the correction is a jump for the other coordinator");
         assert_eq!((right.number, right.ahead_ms), (2, 0));
         assert_eq!(stopped.set(reads(1_000 + HOURS, right)), None);
         assert_eq!((stopped.now(), other.now()), (at(1_000 + HOURS), at(1_000 + HOURS)));
-        assert_eq!(stopped.set(reads(1_000 + HOURS, right)), None, "and both stay there");
+        assert_eq!(stopped.set(reads(1_000 + HOURS, right)), None, "both clocks agree");
         assert_eq!(other.set(reads(1_000 + HOURS, right)), None);
     }
 

@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s3_what_carries_no_known_code_is_told_once_a_minute() {
+    fn s3_data_without_a_known_code_is_reported_once_a_minute() {
         let (mut foreign, start) = (Foreign::default(), Instant::now());
         let mut tell = |seconds: u64, refused: &[(u64, Why)]| -> Vec<(u64, u64)> {
             let refused = refused.iter().map(|(number, why)| ForgedMessage {
@@ -247,7 +247,7 @@ mod tests {
             tell(1, &[(1_001, Why::Unsigned), (7, Why::WrongCode), (8, Why::WrongCode)]),
             [(7, 0), (8, 0)]
         );
-        assert_eq!(tell(2, &[(9, Why::UnknownKey)]), [(9, 0)], "for each reason");
+        assert_eq!(tell(2, &[(9, Why::UnknownKey)]), [(9, 0)], "each reason has its own letter");
         assert_eq!(tell(59, &many), []);
         assert_eq!(tell(60, &[]), [(1_001, 1_000)]);
         assert_eq!(tell(61, &[]), []);

@@ -286,7 +286,7 @@ mod tests {
         let mut partitions = Partition::all(2);
         let (p, q) = (partitions.next().unwrap(), partitions.next().unwrap());
         let epoch = Epoch::new();
-        assert!(!epoch.trusts(p, at(50)), "what we don't own, we have not watched");
+        assert!(!epoch.trusts(p, at(50)), "a partition that is not owned is not trusted");
         epoch.own(p, at(10));
         epoch.own(q, at(10));
         assert!(epoch.trusts(p, at(11)) && !epoch.trusts(p, at(10)));
@@ -320,7 +320,7 @@ mod tests {
         let begun = epoch.unswept();
         epoch.doubt(Timestamp::from_millis(20));
         epoch.swept(&begun, &HashMap::new());
-        assert_eq!(epoch.unswept().partitions, [p], "that sweep began before");
+        assert_eq!(epoch.unswept().partitions, [p], "the sweep began before the change");
         epoch.swept(&epoch.unswept(), &HashMap::new());
         assert!(epoch.unswept().partitions.is_empty() && epoch.number() == 0);
     }
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(
             markable(),
             [(p, LogMark { counter: 9, ..seen.clone() })],
-            "with the highest counter we know"
+            "the mark has the highest known counter"
         );
         let position = Some(Position { log: 1, sequence: 4 });
         epoch.marked(p, position);
@@ -350,7 +350,7 @@ mod tests {
         assert_eq!((epoch.markable().0, markable().len()), (1, 1));
 
         epoch.doubt(at(30));
-        assert_eq!((epoch.markable().0, markable()), (1, vec![]), "a whole sweep makes up for it");
+        assert_eq!((epoch.markable().0, markable()), (1, vec![]), "a whole sweep replaces the mark");
         sweep(&marks);
         assert_eq!(markable().len(), 1);
         epoch.observe(p, 9, 8, at(40));

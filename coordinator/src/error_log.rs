@@ -40,7 +40,7 @@ mod tests {
     struct Above(#[source] store::Error);
 
     #[test]
-    fn x8_what_fails_because_of_an_outage_is_not_told_again() {
+    fn x8_failures_because_of_an_outage_are_not_logged_again() {
         let source = || Box::new(std::io::Error::other("connection refused"));
         let outage = || store::Error::Unavailable { doing: "commit", source: source() };
         assert!(is_told(&outage()));

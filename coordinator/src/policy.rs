@@ -229,7 +229,7 @@ mod tests {
     /// proves: ten thousand workers with one policy make one record; a policy that is used again
     /// after a long pause is considered again.
     #[test]
-    fn s7_a_policy_of_workers_is_told_once_for_each_pool() {
+    fn s7_a_policy_of_workers_is_recorded_once_for_each_pool() {
         let policies = WorkerPolicies::default();
         let pool = |name: &str| PoolName::new(name).unwrap();
         let at = Timestamp::from_millis;
@@ -237,7 +237,11 @@ mod tests {
             .map(|n| policies.seen(&pool("a"), "1", at(n)))
             .filter(|told| *told != PolicyAnnouncement::Already);
         assert_eq!(told.collect::<Vec<_>>(), [PolicyAnnouncement::Unknown]);
-        assert_eq!(policies.seen(&pool("b"), "1", at(1)), PolicyAnnouncement::Unknown, "of another pool");
+        assert_eq!(
+            policies.seen(&pool("b"), "1", at(1)),
+            PolicyAnnouncement::Unknown,
+            "the policy of another pool is unknown"
+        );
         let hostile = (0..1_000).map(|n| policies.seen(&pool("a"), &format!("{:x}", n + 2), at(20_000)));
         assert_eq!(hostile.filter(|told| *told != PolicyAnnouncement::Already).count(), MAX_OF_POOL - 1);
         assert_eq!(policies.seen(&pool("a"), "1", at(9_999 + REMEMBERED_MS)), PolicyAnnouncement::Already);
@@ -296,7 +300,7 @@ mod tests {
     /// proves: a pool that claims seldom, always with one policy, has one record; a pool that
     /// changes to another policy and back has three.
     #[test]
-    fn s7_a_policy_that_comes_back_is_told_only_if_another_was_told_since() {
+    fn s7_a_repeated_policy_is_recorded_only_after_another_one() {
         let (policies, pool) = (WorkerPolicies::default(), PoolName::new("a").unwrap());
         let mut stored: Vec<AdminRecord> = Vec::new();
         let mut claims = |digest: &str, hour: u64| {
@@ -312,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_coordinators_whose_keys_do_not_fit_are_told_of() {
+    fn s3_coordinators_with_different_keys_are_reported() {
         let keys = |digits: &str| {
             digits.chars().map(|digit| digit.to_string().repeat(64)).collect::<Vec<_>>().join("\n")
         };
@@ -328,7 +332,7 @@ mod tests {
             let both = vec![member("own", &own), member("other", &other)];
             own.compare_keys(&Members { alive: both, silent: Vec::new() });
             let apart = own.apart.lock().unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
-            assert!(!own.said().contains(&keys("1")), "no key is told");
+            assert!(!own.said().contains(&keys("1")), "the announcement contains no key");
             assert_eq!(own.all_have_our_keys(), apart.is_empty());
             // A coordinator with a heartbeat in the last hour may have written the stored data.
             let (alive, silent) = (vec![member("own", &own)], vec![member("other", &other)]);
@@ -336,11 +340,14 @@ mod tests {
             assert_eq!(own.all_have_our_keys(), apart.is_empty());
             let unknown = Member { id: "older".parse().unwrap(), says: String::new() };
             own.compare_keys(&Members { alive: vec![unknown], silent: Vec::new() });
-            assert!(!own.all_have_our_keys(), "what it signs with is not known");
+            assert!(!own.all_have_our_keys(), "the signing key is unknown");
             apart == ["other"]
         };
         assert!(apart("1", "") && apart("", "1") && apart("1", "2"));
-        assert!(apart("12", "31") && apart("1", "21"), "it signs with what the other does not know");
+        assert!(
+            apart("12", "31") && apart("1", "21"),
+            "one process signs with a key that the other does not know"
+        );
         assert!(!apart("", "") && !apart("1", "1") && !apart("12", "21") && !apart("12", "1"));
     }
 }

@@ -1,6 +1,6 @@
-"""A small real model on this machine: SmolLM2-135M on llama.cpp, with the protocol of OpenAI at http://127.0.0.1:8080/v1/.
+"""A small real model on this machine: SmolLM2-135M on llama.cpp, with OpenAI's protocol at http://127.0.0.1:8080/v1/.
 
-scripts/servers installs both. It answers in sentences, and is too small to call tools.
+scripts/servers installs both. The model answers in sentences, and is too small to call tools.
 
     python3 examples/local-model/serve.py [PORT]
 """
@@ -26,7 +26,7 @@ params.hostnames = ["127.0.0.1"]
 params.port = int(sys.argv[1]) if len(sys.argv) > 1 else 8080
 params.n_ctx = 8192
 params.n_parallel = 1
-# The same answer to the same question.
+# With these settings, equal questions get equal answers.
 params.sampling.temp = 0.0
 params.sampling.seed = 7
 params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1

@@ -1,5 +1,5 @@
-"""How these examples connect and read, as docs/protocol.md says ("Connect"): with the variables that `trellis auth`
-writes for a user, or without any on an open server. Needs nats-py; with an nkey, its extra `nkeys` (nats-py[nkeys])."""
+"""Connects to NATS and reads messages, as described in docs/protocol.md ("Connect"): with the variables that `trellis auth`
+writes for a user, or without them on an open server. Needs nats-py; with an nkey, its extra `nkeys` (nats-py[nkeys])."""
 
 import asyncio
 import base64
@@ -13,13 +13,13 @@ import nats
 NAMESPACE = os.environ.get("TRELLIS_NAMESPACE", "")
 PREFIX = NAMESPACE + "." if NAMESPACE else ""
 STREAM_PREFIX = NAMESPACE + "_" if NAMESPACE else ""
-# An empty variable counts as unset.
+# An empty variable is treated as unset.
 JS_API = os.environ.get("NATS_JS_API") or "$JS.API"
 BUCKETS = {"core": "AGENT_CORE", "answer": "AGENT_ANSWERS", "overflow": "AGENT_OUTPUTS"}
 
 
 async def connect(**options):
-    """A connection to NATS_URL, with NATS_NKEY_FILE, NATS_INBOX, NATS_CA, NATS_CERT and NATS_KEY where they are set."""
+    """Connects to NATS_URL, with NATS_NKEY_FILE, NATS_INBOX, NATS_CA, NATS_CERT and NATS_KEY if they are set."""
     nkey, inbox, ca, cert = (os.environ.get(f"NATS_{name}") for name in ("NKEY_FILE", "INBOX", "CA", "CERT"))
     if nkey:
         options["nkeys_seed"] = nkey
@@ -31,7 +31,7 @@ async def connect(**options):
             options["tls"].load_cert_chain(cert, os.environ["NATS_KEY"])
 
     async def error_cb(error):
-        # What the server denies comes here only; whoever asked sees a timeout.
+        # Denials of the server arrive only here; the request itself times out.
         print(f"nats: {error}", file=sys.stderr)
 
     url = os.environ.get("NATS_URL") or "nats://127.0.0.1:4222"
@@ -39,14 +39,14 @@ async def connect(**options):
 
 
 async def last(nc, stream, subject):
-    """The last message of a subject in a stream, or None."""
+    """Returns the last message of a subject in a stream, or None."""
     request = json.dumps({"last_by_subj": subject}).encode()
     msg = await nc.request(f"{JS_API}.DIRECT.GET.{stream}", request, timeout=10)
     return None if (msg.headers or {}).get("Status") == "404" else msg
 
 
 async def stored(nc, stream, subject, seq=1, batch=20):
-    """All messages of a subject (with wildcards) in a stream, from a sequence number on."""
+    """Yields all messages of a subject (with wildcards) in a stream, from a sequence number on."""
     inbox = nc.new_inbox()
     answers = await nc.subscribe(inbox)
     try:
@@ -57,7 +57,7 @@ async def stored(nc, stream, subject, seq=1, batch=20):
             while status is None:
                 msg = await answers.next_msg(timeout=10)
                 headers = msg.headers or {}
-                # Behind a batch an empty message with a status: 204 its end, 404 there is nothing (more).
+                # A batch ends with an empty message with a status: 204 at its end, 404 if there are no (more) messages.
                 status = headers.get("Status")
                 if status is None:
                     seq = int(headers["Nats-Sequence"]) + 1
@@ -69,7 +69,7 @@ async def stored(nc, stream, subject, seq=1, batch=20):
 
 
 async def payload(nc, msg):
-    """The payload of a message. If it was too large for a message, a header names the object that holds it."""
+    """Returns the payload of a message. If it was too large for a message, a header names the object that contains it."""
     name = (msg.headers or {}).get("Trellis-Object")
     if name is None:
         return json.loads(msg.data)
@@ -80,7 +80,7 @@ async def payload(nc, msg):
 
 
 async def outcome(nc, trace, child, patience=60.0):
-    """The outcome of a context: stored already, or heard, or stored meanwhile."""
+    """Returns the outcome of a context: the stored one, or the next one that is published."""
     subject = f"{PREFIX}agent.outcome.{trace}.{child}"
     live = await nc.subscribe(subject)
     until = asyncio.get_running_loop().time() + patience

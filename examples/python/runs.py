@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lists the runs of Trellis that fit a query, page by page. Needs nats-py, nothing else of Trellis.
+"""Lists the runs of Trellis that match a query, page by page. Needs only nats-py.
 
     python3 runs.py                                                              all runs, the newest first
     python3 runs.py '{"labels": {"env": "prod"}, "status": ["failed"]}'           docs/protocol.md has every filter
@@ -27,7 +27,7 @@ async def main(query: dict) -> int:
             for run in answer["runs"]["runs"]:
                 labels = " ".join(f"{key}={value}" for key, value in run.get("labels", {}).items())
                 print(run["trace_id"], run["status"], f"${run['budget']['spent']['cost_usd']}", labels)
-            # Absent on the last page. Runs that arrive meanwhile change no page that is still to come.
+            # `next` is absent on the last page. New runs do not change the later pages.
             if "next" not in answer["runs"]:
                 return 0
             query = {**query, "after": answer["runs"]["next"]}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Submits a run to Trellis and waits for its outcome. Needs nats-py, nothing else of Trellis.
+"""Submits a run to Trellis and waits for its outcome. Needs only nats-py.
 
     python3 submit.py 'Say hello'                                    one agent, the default one
     python3 submit.py '{"goal": "count", "agent_id": "spend"}'        any spawn or graph, as JSON
@@ -24,7 +24,7 @@ async def main(submission: dict) -> int:
         answer = await payload(nc, reply)
         if answer["status"] == "refused":
             print(f"refused ({answer['code']}): {answer['message'].splitlines()[0]}")
-            # Every mistake, each with its path and a hint.
+            # All problems, each with its path and a hint.
             for problem in answer.get("problems", []):
                 hint = f" (hint: {problem['hint']})" if problem.get("hint") else ""
                 print(f"  {problem['path'] or 'the message'}: {problem['message']}{hint}")

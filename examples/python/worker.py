@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A complete worker for one pool, in Python. Needs nats-py, nothing else of Trellis.
+"""A complete worker for one pool, in Python. Needs only nats-py.
 
     python3 worker.py [POOL]          the default pool is `python`
 
-Its one agent counts the words of its goal and pretends to pay a model for it. It does what every worker does
+Its one agent counts the words of its goal, as if it paid a model for it. The worker does the same as every worker
 (docs/protocol.md has each message): take a delivery, claim the context, tick while the agent runs, hold before
 a paid call and settle after it, report, and only then acknowledge. On SIGTERM it hands running work back.
 """
@@ -30,11 +30,11 @@ LEASE_SECONDS = 10.0
 
 
 class Stopped(Exception):
-    """The coordinator answered stop: the context is cancelled, has ended, or runs on another worker."""
+    """The coordinator answered `stop`: the context is cancelled, has ended, or runs on another worker."""
 
 
 class LeaseLost(Exception):
-    """No tick was answered for a whole lease: the lease has expired, and another worker may claim the context."""
+    """No tick was answered for a whole lease. The lease has expired, and another worker may claim the context."""
 
 
 class Attempt:
@@ -43,23 +43,23 @@ class Attempt:
     def __init__(self, nc, js, work, lease):
         self.nc, self.js, self.work, self.lease = nc, js, work, lease
         self.calls = self.steps = 0
-        self.stop_told = asyncio.Event()
+        self.stop_requested = asyncio.Event()
 
     async def ask(self, question, patience=30.0):
-        """Asks until there is an answer. Asking twice is harmless: the answer is the same."""
+        """Asks until an answer arrives. A second ask is harmless, because its answer is the same."""
         return await ask(self.nc, self.work, question, patience)
 
     async def keep(self, msg):
-        """Ticks until the answer is stop: at once when a stop message comes, which by itself proves nothing. Only `go_on`
-        renews the delivery."""
+        """Ticks until the answer is `stop`. A stop message proves nothing by itself, and only causes a tick at once. Only
+        `go_on` renews the delivery."""
         good_at = time.monotonic()
         while True:
             try:
-                await asyncio.wait_for(self.stop_told.wait(), TICK_SECONDS)
-                await asyncio.sleep(STOP_SECONDS)  # however many stops come
+                await asyncio.wait_for(self.stop_requested.wait(), TICK_SECONDS)
+                await asyncio.sleep(STOP_SECONDS)  # one tick for many stop messages
             except TimeoutError:
                 pass
-            self.stop_told.clear()
+            self.stop_requested.clear()
             sent_at = time.monotonic()
             try:
                 tick = {"tick": {"lease": self.lease, "progress": {"steps": self.steps}}}
@@ -73,13 +73,13 @@ class Attempt:
                 await msg.in_progress()
 
     async def paid_call(self, call, cost_usd, tokens):
-        """Holds the worst case, makes the call, settles its cost. The value is None if the hold is denied."""
+        """Holds the worst case, makes the call, and settles its cost. The value is None if the hold is denied."""
         self.calls += 1
         call_id = f"{self.lease['attempt']}-{self.calls}"
         worst = {"cost_usd": cost_usd, "tokens": tokens}
         hold = {"hold": {"lease": self.lease, "call_id": call_id, "amount": worst}}
         kind, answer = await self.ask(hold)
-        # Only calls in flight leave too little for it: it has a place in the line, and asks again for a while.
+        # Calls in flight leave too little for this hold. It waits in the hold queue, so this asks again for a while.
         until = time.monotonic() + LEASE_SECONDS
         while kind == "wait" and time.monotonic() < until:
             await asyncio.sleep(0.05)
@@ -88,7 +88,7 @@ class Attempt:
             return None, (kind, answer)
         value, cost = await call()
         self.steps += 1
-        # Published, not asked: it is stored even while no coordinator runs, and booked once by call_id.
+        # The cost is published, so it is stored even while no coordinator runs. It is booked once by its call_id.
         settled = {"trace_id": self.work["trace_id"], "lease": self.lease, "call_id": call_id, "amount": cost}
         await self.publish("cost", settled, f"{call_id}.cost")
         return value, None
@@ -100,7 +100,7 @@ class Attempt:
 
     async def publish(self, where, message, name):
         """Publishes until it is stored. The message id makes sending twice harmless."""
-        # Nobody else can guess it, so nobody stores another message under it first.
+        # No other process can guess the id, and so store another message under it first.
         secret = hashlib.sha256(f"id of {self.lease['token']}".encode()).hexdigest()[:32]
         headers = {"Nats-Msg-Id": f"{self.work['trace_id']}.{self.work['child_id']}.{name}.{secret}"}
         while True:
@@ -154,7 +154,7 @@ async def count_words(attempt):
 async def run(nc, js, msg, stops, ending):
     """One delivery, from claim to acknowledgement."""
     work = await payload(nc, msg)
-    # A delivery is only a hint. The token is new and random: asking twice with it is one claim.
+    # The delivery only announces the work; the claim starts the attempt. Two asks with the same new, random token are one claim.
     claim = {"claim": {"child_id": work["child_id"], "worker_id": WORKER_ID, "token": uuid.uuid4().hex}}
     try:
         kind, claimed = await ask(nc, work, claim, patience=30.0)
@@ -170,9 +170,9 @@ async def run(nc, js, msg, stops, ending):
 
     attempt = Attempt(nc, js, claimed["work"], claimed["lease"])
     if claimed["open_holds"]:
-        # There is no journal here, so the calls of earlier attempts are booked at their full hold.
+        # This worker has no journal, so the calls of earlier attempts are booked at their full hold.
         await attempt.ask({"resume": {"lease": attempt.lease, "settled": []}})
-    stops[work["trace_id"], work["child_id"]] = attempt.stop_told
+    stops[work["trace_id"], work["child_id"]] = attempt.stop_requested
     agent = asyncio.ensure_future(count_words(attempt))
     others = [asyncio.ensure_future(attempt.keep(msg)), asyncio.ensure_future(ending.wait())]
     try:
@@ -195,7 +195,7 @@ async def run(nc, js, msg, stops, ending):
         for task in (agent, *others):
             task.cancel()
         await asyncio.gather(agent, *others, return_exceptions=True)
-    # The result is stored: only now may the delivery be acknowledged.
+    # The result is stored, so the delivery can be acknowledged.
     await msg.ack()
     print(f"{work['trace_id']} {work['child_id']}: attempt {attempt.lease['attempt']} done", flush=True)
 
@@ -208,13 +208,14 @@ async def main(pool):
         asyncio.get_running_loop().add_signal_handler(number, ending.set)
 
     async def heard_stop(msg):
-        said = json.loads(msg.data)
-        event = stops.get((said["trace_id"], said["child_id"]))
+        stop = json.loads(msg.data)
+        event = stops.get((stop["trace_id"], stop["child_id"]))
         if event:
             event.set()
 
     async def described(msg):
-        """`trellis workers list` asks every worker; `workers drain` names one, on a subject for administrators."""
+        """Answers `trellis workers list`, which asks every worker, and `workers drain`, which names one worker on a subject
+        for administrators."""
         drain = msg.subject.endswith("agent.drain")
         if drain and json.loads(msg.data)["worker_id"] != WORKER_ID:
             return
@@ -228,7 +229,7 @@ async def main(pool):
     await nc.subscribe(PREFIX + "agent.stop.*", cb=heard_stop)
     await nc.subscribe(PREFIX + "agent.worker", cb=described)
     await nc.subscribe(PREFIX + "agent.drain", cb=described)
-    # One durable consumer per pool, shared by its workers. A coordinator makes it with the first work for the pool.
+    # The workers of a pool share one durable consumer. A coordinator creates it with the first work for the pool.
     stream, durable = STREAM_PREFIX + "AGENT_EXECUTE", f"execute_{pool}"
     while True:
         try:
@@ -240,9 +241,9 @@ async def main(pool):
     print(f"{WORKER_ID} takes work of the pool {pool}", flush=True)
     while not ending.is_set():
         fetching = asyncio.ensure_future(queue.fetch(1, timeout=20))
-        told = asyncio.ensure_future(ending.wait())
-        await asyncio.wait([fetching, told], return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        stopping = asyncio.ensure_future(ending.wait())
+        await asyncio.wait([fetching, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
         if not fetching.done():
             fetching.cancel()
             break
@@ -255,7 +256,7 @@ async def main(pool):
             try:
                 await run(nc, js, msg, stops, ending)
             except (ValueError, KeyError, TypeError) as error:
-                # Not a valid message: it is not delivered again, and a dead letter tells the operator.
+                # An invalid message is not delivered again, and becomes a dead letter for the operator.
                 letter = {"subject": msg.subject, "payload": f"({len(msg.data)} bytes, SHA-256 {hashlib.sha256(msg.data).hexdigest()})",
                           "refusal": {"code": "malformed", "rule": "P", "message": f"can't be read: {error!r}"}}
                 await js.publish(PREFIX + "agent.dead.execute", json.dumps(letter).encode())

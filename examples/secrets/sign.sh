@@ -1,4 +1,4 @@
 #!/bin/sh
-# The result is the digest of the key and the input: whoever has the key can check it, and nobody finds the key in it.
+# The result is the digest of the key and the input. An owner of the key can verify it, and the digest does not reveal the key.
 set -eu
 printf '%s %s' "$SIGNING_KEY" "Pay 7 dollars to the ants." | sha256sum | cut -d ' ' -f 1

@@ -74,7 +74,7 @@ impl ProblemDetails {
     }
 
     pub(crate) fn status(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).expect("it was made from a status")
+        StatusCode::from_u16(self.status).expect("the number comes from a status")
     }
 
     /// The detail and the hint.
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_bus_can_not_do_has_a_status_of_its_own() {
+    fn a_failure_of_the_bus_has_its_own_status() {
         let denied = bus::Denied { action: bus::Action::Publish, subject: "x".into() };
         let asked = |error: RequestError| Box::<ProblemDetails>::from(error).into_response();
         assert_eq!(asked(RequestError::NoResponders).headers()["retry-after"], "1");

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_range_is_cut_to_what_there_is() {
+    fn one_range_is_cut_to_the_file() {
         for (header, expected) in [
             ("bytes=0-0", RequestedRange::Part(0..1)),
             ("bytes=2-4", RequestedRange::Part(2..5)),

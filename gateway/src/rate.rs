@@ -92,17 +92,17 @@ mod tests {
         tokio::time::advance(wait).await;
         assert_eq!(taken("a"), 1);
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(taken("a"), 3, "no more than a burst is saved up");
+        assert_eq!(taken("a"), 3, "at most one burst is saved up");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_from_many_addresses_fills_no_memory() {
+    async fn many_addresses_do_not_fill_the_memory() {
         let rate = Rate::new(1, 1);
         for number in 0..MOST * 2 {
             let _ = rate.take(Who::Token(number.to_string()));
         }
         assert!(rate.kept.lock().unwrap().until.len() <= MOST + 1);
-        assert!(rate.take(Who::Token("another".into())).is_err(), "they share one");
+        assert!(rate.take(Who::Token("another".into())).is_err(), "further tokens share one limit");
         tokio::time::advance(Duration::from_secs(2)).await;
         assert!(rate.take(Who::Token("another".into())).is_ok());
     }

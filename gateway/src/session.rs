@@ -158,7 +158,11 @@ mod tests {
         );
         assert_eq!(name(&sessions, &owner, NOW.plus_millis(12 * 3_600_000)), None, "too late");
         assert_eq!(name(&sessions, &tokens("another").await, NOW), None, "the token was changed");
-        assert_eq!(name(&Sessions::new(None, true), &owner, NOW), None, "another server made it");
+        assert_eq!(
+            name(&Sessions::new(None, true), &owner, NOW),
+            None,
+            "a session of another server is invalid"
+        );
         let shown = sessions.begin(&known, NOW, true).unwrap();
         let shown = shown.to_str().unwrap();
         assert!(shown.contains("HttpOnly; SameSite=Strict; Secure") && !shown.contains("secret"), "{shown}");

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_a_condition_names_is_told() {
+    fn only_values_that_a_condition_names_are_shown() {
         let when = Condition::compile("outputs.desk == \"a\" && steps.read.cost_usd > 1.0", "when").unwrap();
         let graph = ChildId::new("g").unwrap();
         let asked = |answer, saw| LoggedEvents {
@@ -80,7 +80,7 @@ mod tests {
         let seen = json!({"outputs": {"desk": "b"}, "steps": {"read": {"status": "succeeded", "cost_usd": 0.5}}, "budget": {"limit_usd": 1}});
         let mut saw = Saw::default();
         saw.note(&asked(true, seen.clone()));
-        assert_eq!(saw.words(&graph, 2, &when), None, "it was not skipped");
+        assert_eq!(saw.words(&graph, 2, &when), None, "a step that was not skipped has no reason");
         saw.note(&asked(false, seen));
         assert_eq!(saw.words(&graph, 2, &when).as_deref(), Some("desk = \"b\", read.cost_usd = 0.5"));
         assert_eq!(saw.words(&graph, 1, &when), None);

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_spent_is_added_up_by_hour_by_agent_and_by_model() {
+    fn spending_is_added_up_by_hour_by_agent_and_by_model() {
         let now = Timestamp::from_millis(100 * HOUR_MS);
         let run = |hours_ago: u64, agent: &str, cents: u64| -> RunSummary {
             let amount =

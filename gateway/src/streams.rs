@@ -85,7 +85,7 @@ mod tests {
         let mut own: Vec<Place> = (0..4).map(|_| streams.take("one").unwrap()).collect();
         assert!(streams.take("one").is_err());
         let _other: Vec<Place> = (0..2).map(|_| streams.take("other").unwrap()).collect();
-        assert!(streams.take("other").is_err(), "all together");
+        assert!(streams.take("other").is_err(), "all users together have a limit");
         own.pop();
         streams.take("other").unwrap();
     }

@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_line_is_told_without_its_content() {
+    fn a_mistake_in_a_line_is_reported_without_its_content() {
         let good = digest::sha256("x");
         for bad in [
             format!("secretname {good}"),

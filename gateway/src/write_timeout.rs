@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn who_does_not_read_is_dropped_and_who_reads_slowly_is_not() {
+    async fn a_client_that_does_not_read_is_dropped_and_a_slow_one_is_not() {
         let (near, mut far) = duplex(8);
         let mut patient = WriteTimeout::new(near, Duration::from_secs(30));
         let writing = tokio::spawn(async move {

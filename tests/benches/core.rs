@@ -171,7 +171,7 @@ fn load_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     };
     let (fields, values) = (read(changes.fields), read(changes.values));
     bencher.counter(ItemsCount::new(steps)).bench_local(|| {
-        Trace::from_stored(trace.id(), trace.version(), &fields, &values).expect("it was stored")
+        Trace::from_stored(trace.id(), trace.version(), &fields, &values).expect("the trace was stored")
     });
 }
 
@@ -187,8 +187,9 @@ fn rebuild_graph_of(bencher: Bencher<'_, '_>, steps: u32) {
     let log: Vec<Vec<u8>> =
         messages.map(|message| serde_json::to_vec(&message).expect("string keys only")).collect();
     bencher.counter(ItemsCount::new(steps)).bench_local(|| {
-        let log =
-            log.iter().map(|message| serde_json::from_slice::<LoggedEvents>(message).expect("it was logged"));
+        let log = log
+            .iter()
+            .map(|message| serde_json::from_slice::<LoggedEvents>(message).expect("the message was logged"));
         Replay::all(Trace::new(rehearsal.trace.id()), log.collect())
     });
 }

@@ -36,14 +36,14 @@ fn run(number: u64) -> Write {
     let thread = format!("thread-{}", number % 100);
     let spawn =
         json!({"goal": "g", "child_id": "root", "agent_id": agent, "labels": labels, "thread_id": thread});
-    world.submit(spawn).expect("it is admitted");
+    world.submit(spawn).expect("the run is admitted");
     let lease = world.claim("root");
-    world.pay(&lease, "c", cents(number % 50)).expect("it is paid");
+    world.pay(&lease, "c", cents(number % 50)).expect("the call is settled");
     match number % 20 {
-        0 => drop(world.ask_human(&lease, "Which?").expect("it asks")),
+        0 => drop(world.ask_human(&lease, "Which?").expect("the context asks a human")),
         1 => {}
-        2 => drop(world.cancel(None).expect("it is cancelled")),
-        _ => drop(world.complete(&lease, "done").expect("it ends")),
+        2 => drop(world.cancel(None).expect("the run is cancelled")),
+        _ => drop(world.complete(&lease, "done").expect("the context completes")),
     }
     let changes = world.trace.take_changes();
     Write {
@@ -88,7 +88,7 @@ async fn main() {
     let store = Store::Redis(redis.expect("a server"));
     for batch in (1..=RUNS).collect::<Vec<_>>().chunks(250) {
         let writes: Vec<Write> = batch.iter().copied().map(run).collect();
-        store.commit(&writes).await.expect("they are stored");
+        store.commit(&writes).await.expect("the runs are stored");
     }
     let bus = Bus::Memory(Memory::new(Default::default()));
     let cluster = Cluster::start(bus.clone(), store, vec![config], Vec::new());

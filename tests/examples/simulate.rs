@@ -60,7 +60,7 @@ fn run(asked: &Asked) -> ExitCode {
     match failed.first() {
         None => ExitCode::SUCCESS,
         Some(first) => {
-            eprintln!("\nhint: scripts/simulate --seed {first} tells its story");
+            eprintln!("\nhint: scripts/simulate --seed {first} prints its steps");
             ExitCode::FAILURE
         }
     }

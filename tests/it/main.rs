@@ -5,7 +5,7 @@
     clippy::wildcard_enum_match_arm,
     clippy::float_arithmetic,
     clippy::cast_possible_truncation,
-    reason = "a test panics when something is unexpected, and matches only the cases it is about"
+    reason = "a failed test panics, and a test matches only the cases that it checks"
 )]
 
 mod agents;

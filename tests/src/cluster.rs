@@ -42,7 +42,7 @@ pub async fn queue_of(bus: &Bus, pool: &str) -> Consumption {
             }
         }
     };
-    tokio::time::timeout(SOON, found).await.expect("there is work for the pool")
+    tokio::time::timeout(SOON, found).await.expect("the pool has work")
 }
 
 /// A client of a cluster, in this process or on servers. It panics where [`client::Client`] returns
@@ -180,7 +180,7 @@ impl Cluster {
     /// As [`Cluster::on`], with keys.
     pub async fn on_with(nats: &NatsServer, redis: &RedisServer, keys: Option<Keys>) -> Self {
         let to = Connect::new(nats.url(), Default::default(), "test");
-        let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS is there"));
+        let bus = Bus::Nats(Nats::connect(&to).await.expect("NATS accepts the connection"));
         let mut coordinator = coordinator::Config::new(name("coordinator"));
         coordinator.keys = keys;
         // NATS reserves disk space for every stream, and many servers run at once. Tests need
@@ -189,13 +189,13 @@ impl Cluster {
         coordinator.topology.max_queue_bytes = 128 << 20;
         let partitions = coordinator.topology.partitions;
         let store = Redis::connect(&redis.url(), Default::default(), partitions).await;
-        let store = Store::Redis(store.expect("Redis is there"));
+        let store = Store::Redis(store.expect("Redis accepts the connection"));
         Self::start(bus, store, vec![coordinator], vec![worker::Config::new(name("worker"))])
     }
 
     /// Stops the cluster. Panics if a coordinator refused to read what the coordinators wrote.
     pub async fn stop(self) {
-        assert_eq!(self.refused(), 0, "a coordinator refused what it read back");
+        assert_eq!(self.refused(), 0, "a coordinator refused its own data");
         self.stop_with_refusals().await;
     }
 
@@ -207,7 +207,7 @@ impl Cluster {
     /// Stops the cluster without the check for refused messages.
     pub async fn stop_with_refusals(self) {
         self.stop.cancel();
-        tokio::time::timeout(SOON, self.tasks.wait()).await.expect("it drains");
+        tokio::time::timeout(SOON, self.tasks.wait()).await.expect("the processes drain");
     }
 }
 

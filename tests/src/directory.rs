@@ -29,13 +29,14 @@ impl Directory {
     }
 
     pub fn open(&self) -> Disk {
-        Disk::open(&self.0).expect("nobody else has it open")
+        Disk::open(&self.0).expect("no other process has the directory open")
     }
 
     /// Opens a bus and a store in the directory. Data from before is still there.
     pub async fn both(&self, partitions: u16) -> (Bus, Store) {
         let disk = self.open();
-        let bus = bus::Disk::open(&disk, Default::default()).await.expect("its namespace is the same");
+        let bus =
+            bus::Disk::open(&disk, Default::default()).await.expect("the directory has the same namespace");
         (Bus::Disk(bus), Store::Disk(store::Disk::new(disk, partitions)))
     }
 }

@@ -42,11 +42,11 @@ pub fn parse(text: &str) -> Vec<Series> {
         .stdout(Stdio::piped())
         .spawn();
     let mut python = python.expect("python3 runs");
-    let mut stdin = python.stdin.take().expect("it is piped");
-    stdin.write_all(text.as_bytes()).expect("it reads all");
+    let mut stdin = python.stdin.take().expect("the input is piped");
+    stdin.write_all(text.as_bytes()).expect("the script reads its whole input");
     drop(stdin);
-    let parsed = python.wait_with_output().expect("it ends");
-    assert!(parsed.status.success(), "not what Prometheus reads:\n{text}");
+    let parsed = python.wait_with_output().expect("the script ends");
+    assert!(parsed.status.success(), "Prometheus can't parse:\n{text}");
     serde_json::from_slice(&parsed.stdout).expect("the script prints JSON")
 }
 

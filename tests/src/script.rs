@@ -46,7 +46,7 @@ pub struct Bench {
 /// An execute message for a built-in agent, made by the core.
 pub fn work(child: &str, builtin: &str, inputs: Value) -> Execute {
     let world = World::with_root(serde_json::json!({ "inputs": inputs }));
-    let mut work = world.work(&id("root")).expect("the root is to be run");
+    let mut work = world.work(&id("root")).expect("the root has work");
     work.child_id = id(child);
     work.agent.builtin = Some(builtin.into());
     work
@@ -94,7 +94,7 @@ impl Bench {
             payload: payload.into(),
             expect_last: None,
         };
-        self.bus.publish(message).await.expect("the memory bus takes it");
+        self.bus.publish(message).await.expect("the memory bus stores the message");
     }
 
     pub fn shut_down(&mut self) {
@@ -115,7 +115,7 @@ impl Bench {
     /// The asks so far, each with the milliseconds since the start.
     pub fn asks(&self) -> Vec<(u64, Ask)> {
         let start = Timestamp::from_millis(1_000_000);
-        let asks = self.asks.lock().expect("no test panics holding it");
+        let asks = self.asks.lock().expect("no test panics while it holds the lock");
         asks.iter().map(|(at, ask)| (at.millis_since(start), ask.clone())).collect()
     }
 
@@ -180,16 +180,17 @@ async fn coordinate(
     mut script: Script,
     asks: Arc<Mutex<Vec<(Timestamp, Ask)>>>,
 ) {
-    let mut requests = bus.serve(&Filter::AsksOf(home().partition)).await.expect("the memory bus");
+    let mut requests =
+        bus.serve(&Filter::AsksOf(home().partition)).await.expect("the memory bus serves requests");
     let mut attempts = BTreeMap::new();
     while let Some(request) = requests.next().await {
         let message: AskMessage = decode::json(&request.payload).unwrap_or_else(|p| panic!("{p}"));
-        asks.lock().expect("no test panics holding it").push((clock.now(), message.ask.clone()));
+        asks.lock().expect("no test panics while it holds the lock").push((clock.now(), message.ask.clone()));
         let answer = script(&message.ask, agree(&message.ask, &works, &mut attempts, clock.now()));
         if let (Some(answer), Some(to)) = (answer, &request.reply_to) {
             bus.reply(to, serde_json::to_vec(&answer).expect("string keys").into())
                 .await
-                .expect("it is there");
+                .expect("the worker waits for the answer");
         }
     }
 }
@@ -205,7 +206,7 @@ fn agree(
             let attempt = attempts.entry(claim.child_id.clone()).or_default();
             *attempt += 1;
             let (child_id, token) = (claim.child_id.clone(), claim.token.clone());
-            let work = works.get(&child_id).cloned().expect("work the test knows");
+            let work = works.get(&child_id).cloned().expect("the script has the work of the child");
             let lease = Lease { child_id, attempt: *attempt, token };
             let lease_until = now.plus_millis(10_000);
             let left = TimeLeft { now, lease_ms: 10_000, deadline_ms: None };
@@ -217,12 +218,12 @@ fn agree(
         }
         Ask::Spawn(child) => {
             let spawn = child.spawn.as_ref().expect("built-in agents spawn no graphs");
-            let child_id = spawn.child_id.clone().expect("they name their children");
+            let child_id = spawn.child_id.clone().expect("built-in agents name their children");
             Answer::Spawned { child_id, adjusted: Vec::new() }
         }
         Ask::ContextGet { .. } => Answer::Value { value: None },
         Ask::ContextList { .. } => Answer::Keys { keys: Vec::new(), left_out: 0 },
-        Ask::Part { .. } => panic!("the test leaves nothing out"),
+        Ask::Part { .. } => panic!("the test asks for no parts"),
         Ask::Hold(_)
         | Ask::Release { .. }
         | Ask::Forfeit { .. }

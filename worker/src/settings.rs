@@ -206,7 +206,7 @@ impl Secret {
             add(
                 "",
                 "a secret needs either `env` or `file`".into(),
-                "name where its value is, never the value",
+                "name the place of its value, never the value itself",
             );
         }
         for (i, pattern) in self.agents.iter().enumerate() {
@@ -226,7 +226,11 @@ impl Secret {
         }
         let gets = self.tools.iter().any(|pattern| pattern == tool::HTTP_GET);
         if gets && self.hosts.is_empty() {
-            add(".hosts", "`http.get` may not send it to any host".into(), "name the hosts that may have it");
+            add(
+                ".hosts",
+                "`http.get` has no host to send it to".into(),
+                "name the hosts that may receive it",
+            );
         }
         if !gets && !self.hosts.is_empty() {
             add(".hosts", "no tool uses these hosts".into(), "add `http.get` to `tools`");
@@ -234,7 +238,7 @@ impl Secret {
         if self.programs && ["PATH", "HOME", "TMPDIR", "LANG"].contains(&name.as_str()) {
             add(
                 ".programs",
-                format!("a program has another `{name}` in its environment"),
+                format!("a program already has a `{name}` in its environment"),
                 "give it another name",
             );
         }

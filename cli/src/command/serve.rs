@@ -309,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_can_not_start_for_want_of_room_is_told_how_to_make_some() {
+    fn a_start_without_enough_storage_fails_with_a_hint() {
         let no_room = || bus::Error::NoRoom { name: "AGENT_EVENT".into(), bytes: 1, all: 2 };
         let worker = "w1".parse().unwrap();
         assert_eq!(hint(&coordinator::Error::from(no_room())), MORE_ROOM);

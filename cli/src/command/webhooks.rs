@@ -126,9 +126,9 @@ async fn check(file: &Path, ping: bool, names: &[WebhookName], output: Output) -
 
 async fn ping(sender: &Sender, webhook: &Webhook) -> Result<(), String> {
     let now = Clock::Machine.now();
-    let data = RawValue::from_string("{}".into()).expect("it is JSON");
+    let data = RawValue::from_string("{}".into()).expect("an empty object is JSON");
     let body = WebhookBody { r#type: "ping", timestamp: now, data: &data };
-    let body = serde_json::to_vec(&body).expect("it has string keys only");
+    let body = serde_json::to_vec(&body).expect("the body has string keys only");
     let id = format!("ping.{:032x}", Random::System.bits());
     sender.send(webhook, &id, now, body).await.map_err(|failed| failed.to_string())
 }

@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(
             printable(&text),
             "\u{1b}[32mcompleted\u{1b}[0m   \u{fffd}[31mred\u{fffd}[0m",
-            "what an agent writes stays as it is, without its escapes"
+            "the text of an agent loses only its escapes"
         );
     }
 }

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn g17_columns_stand_below_each_other_whatever_the_letters() {
+    fn g17_columns_are_aligned_for_all_letters() {
         let rows = [["数える", "1"], ["ab", "2"]].map(|row| row.map(str::to_owned));
         assert_eq!(fit(["NAME", "N"], &rows, Some(80)), "NAME    N\n数える  1\nab      2\n");
     }

@@ -57,7 +57,7 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     for _ in 0..2 {
         let (out, err, code) = charge(&["--cost-usd", "0.25", "--tokens", "40", "--key", "invoice-7"]);
         assert!(code == Some(0) && out.contains("$0.25"), "{out}{err}");
-        assert_eq!((spent().0, spent().1), (0.25.into(), 40.into()), "the same key is the same charge");
+        assert_eq!((spent().0, spent().1), (0.25.into(), 40.into()), "the same key is booked once");
     }
     let (_, why, code) = charge(&["--cost-usd", "0.5", "--key", "invoice-7"]);
     assert!(code == Some(3) && why.contains("refused"), "{why}");

@@ -83,7 +83,7 @@ fn g7_dev_asks_its_human_at_the_terminal() {
 
 /// proves: a `submit --wait` prints the question of its run, and how to answer it.
 #[test]
-fn g7_submit_tells_of_questions_while_it_waits() {
+fn g7_submit_prints_questions_while_it_waits() {
     let kept = TestDirectory::new();
     let file = asks(&kept);
     let dev = kept.at_terminal(&["dev"], 120, 40);

@@ -1,6 +1,6 @@
 //! The command line at a terminal: its questions, and its output in terminals of several sizes.
 
-#![allow(clippy::unwrap_used, reason = "a test that is surprised shall panic")]
+#![allow(clippy::unwrap_used, reason = "a failed test panics")]
 
 mod asking;
 mod leaving;

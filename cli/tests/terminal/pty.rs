@@ -137,7 +137,7 @@ impl Terminal {
         }
         let Some(status) = ended else {
             self.child.kill().ok();
-            panic!("it does not end: {}", self.said());
+            panic!("the program does not end: {}", self.said());
         };
         self.reader.take().unwrap().join().unwrap();
         (self.said().replace("\r\n", "\n"), status.code())

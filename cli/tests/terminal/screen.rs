@@ -68,7 +68,7 @@ impl Screen {
                 self.row = self.row.saturating_sub(count).max(top);
             }
             colour if colour.ends_with('m') => {}
-            other => panic!("{other:?} is not known here"),
+            other => panic!("{other:?} is an unknown sequence"),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Trace {
             | Status::Working(_)
             | Status::InputRequired { .. }
             | Status::Paused { .. } => Err(stale(self, at, lease)),
-            Status::Ended(_) => unreachable!("known_live answered that"),
+            Status::Ended(_) => unreachable!("`known_live` refuses an ended context"),
         }
     }
 }
@@ -127,7 +127,7 @@ pub(super) fn claim(trace: &Trace, claim: &Claim, now: Timestamp) -> Result<Vec<
             return Err(Refusal::NotQueued { child_id, status: "waiting for input" });
         }
         Status::Paused { .. } => return Err(Refusal::NotQueued { child_id, status: "paused" }),
-        Status::Ended(_) => unreachable!("known_live answered that"),
+        Status::Ended(_) => unreachable!("`known_live` refuses an ended context"),
     };
     if node.attempts.iter().any(|attempt| attempt.token == token) {
         // A late copy of an earlier attempt's claim: that attempt has ended.

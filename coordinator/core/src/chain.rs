@@ -127,7 +127,7 @@ pub(super) fn chain(log: Vec<LoggedEvents>, from: Option<CommitId>) -> Chain {
     let known = counts.iter().position(|id| Some(*id) == from).map(|place| place + 1);
     // Commits before `from` may be missing.
     let follow = counts.split_off(known.unwrap_or_default());
-    let take = |id: CommitId| commits.remove(&id).expect("only what comes before may be missing");
+    let take = |id: CommitId| commits.remove(&id).expect("only earlier commits may be missing");
     Chain { commits: follow.into_iter().map(take).collect(), goes_on: known.is_some(), rest, beside }
 }
 

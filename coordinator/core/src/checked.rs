@@ -83,7 +83,7 @@ fn unique(name: &CheckName, taken: &[Check]) -> CheckName {
         let kept = name.as_str().len().min(64 - end.len());
         CheckName::new(&format!("{}{end}", &name.as_str()[..kept])).expect("a name and a number")
     });
-    std::iter::once(name.clone()).chain(numbered).find(is_free).expect("there are endless numbers")
+    std::iter::once(name.clone()).chain(numbered).find(is_free).expect("numbers do not end")
 }
 
 /// Returns true if a check that is called `has` in a list is called `name` in its profile.

@@ -99,7 +99,7 @@ impl ContextNode {
     pub(super) fn said(&self, booked: Amount, of: &DisputedCost) -> Amount {
         let disputed = self.disputes.iter().find(|dispute| dispute.of == *of);
         let disputed = disputed.map_or(Amount::ZERO, |dispute| dispute.amount);
-        booked.checked_add(disputed).expect("a cost that was said once, in two parts")
+        booked.checked_add(disputed).expect("the two parts of one reported cost")
     }
 
     pub(super) fn new_dispute(

@@ -70,7 +70,8 @@ pub(super) fn by_step(trace: &Trace, at: ContextIndex) -> Vec<Event> {
         let value = trace.input(node, key).map_or_else(|| "null".into(), |(value, _)| value.to_text());
         question.push_str(&format!("\n\n{key}: {}", wording::cut(value, INPUT_SHOWN)));
     }
-    let question = Text::new(wording::cut(question, QUESTION_SHOWN)).expect("it begins with a question");
+    let question =
+        Text::new(wording::cut(question, QUESTION_SHOWN)).expect("the text begins with a question");
     vec![ask(trace, at, question, approve.form.clone())]
 }
 
@@ -161,7 +162,7 @@ pub(super) fn decided(trace: &Trace, at: ContextIndex) -> Option<Event> {
             let why = why.map(|why| format!(": {why}")).unwrap_or_default();
             end::failed(trace, at, FailureKind::Denied, format!("denied{by}{why}"))
         }
-        None => unreachable!("an answer was checked when it came"),
+        None => unreachable!("an answer is checked on arrival"),
     })
 }
 

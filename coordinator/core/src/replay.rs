@@ -149,7 +149,7 @@ impl Replay {
     }
 
     fn apply(&mut self, place: (u64, Timestamp)) {
-        let told = self.waiting.remove(&place).expect("it waits");
+        let told = self.waiting.remove(&place).expect("the commit waits");
         self.trace.replay(&told);
         self.applied.insert(told.commit.last, told.commit.made);
     }

@@ -76,7 +76,7 @@ pub(super) async fn read(
     let is_large = bytes + shelf.bytes() > LARGE_BYTES;
     let read = move || graph::read_named(&given, purpose, &|name, version| shelf.find(name, version));
     if is_large {
-        return Ok(tokio::task::spawn_blocking(read).await.expect("it does not panic"));
+        return Ok(tokio::task::spawn_blocking(read).await.expect("the reader does not panic"));
     }
     Ok(read())
 }

@@ -303,7 +303,9 @@ async fn read(
     let payload = arrival.payload();
     let parsed = if arrival.is_large() {
         let (payload, subject) = (payload.clone(), subject.clone());
-        tokio::task::spawn_blocking(move || parse(&payload, &subject)).await.expect("it does not panic")?
+        tokio::task::spawn_blocking(move || parse(&payload, &subject))
+            .await
+            .expect("the parser does not panic")?
     } else {
         parse(payload, subject)?
     };

@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(next(None, Some(at(5)), at(9)), Some(at(5)));
         assert_eq!(next(Some(at(4)), Some(at(5)), at(9)), Some(at(5)));
         assert_eq!(next(Some(at(5)), Some(at(5)), at(9)), None);
-        assert_eq!(next(Some(at(6)), Some(at(5)), at(9)), None, "another coordinator set it");
+        assert_eq!(next(Some(at(6)), Some(at(5)), at(9)), None, "another coordinator has set the mark");
         assert_eq!(next(Some(at(10)), None, at(9)), Some(at(0)));
         assert_eq!(next(Some(Position { log: 0, sequence: 3 }), Some(at(5)), at(9)), Some(at(0)));
     }

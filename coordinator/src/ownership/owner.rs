@@ -27,7 +27,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_spread_and_only_those_of_who_left_move() {
+    fn partitions_spread_and_only_those_of_a_lost_coordinator_move() {
         let four = coordinators(4);
         let owners = |of: &[WorkerId]| -> Vec<WorkerId> {
             Partition::all(256).map(|partition| owner(partition, of).unwrap().clone()).collect()
@@ -39,7 +39,7 @@ mod tests {
         }
         let after = owners(&four[..3]);
         for (was, is) in before.iter().zip(&after) {
-            assert!(was == is || *was == four[3], "{was} lost one to {is} though it stayed");
+            assert!(was == is || *was == four[3], "{was} lost a partition to {is}, although it still runs");
         }
         assert_eq!(owner(Partition::all(1).next().unwrap(), &[]), None);
     }

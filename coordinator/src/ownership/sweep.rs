@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn f19_ids_tell_which_traces_have_two_commits_in_one_place() {
+    fn f19_ids_show_which_traces_have_two_commits_in_one_place() {
         let logged = |ids: &[&str]| {
             let mut logged = LoggedTrace::NOTHING;
             ids.iter().for_each(|id| logged.add(Outbox::event_by_id(&format!("trace.{id}.event"))));

@@ -89,7 +89,7 @@ async fn append_next(to: &Registry<Numbers>) -> Arc<Known<Numbers>> {
     let known = to.one(&key("a")).await.unwrap();
     match append(to, &known).await.unwrap() {
         Appended::Done(known) => known,
-        Appended::Behind => panic!("no other writer is there"),
+        Appended::Behind => panic!("no other process writes"),
     }
 }
 
@@ -117,7 +117,11 @@ async fn no_reader_misses_a_message() {
         append_next(&writer).await;
     }
     assert_eq!(reader.one(&key("a")).await.unwrap().numbers, [1, 2, 3, 4]);
-    assert_eq!(registry(&bus).one(&key("a")).await.unwrap().numbers, [1, 2, 3, 4], "without a copy");
+    assert_eq!(
+        registry(&bus).one(&key("a")).await.unwrap().numbers,
+        [1, 2, 3, 4],
+        "the registry reads the log without a copy"
+    );
     assert_eq!(reader.latest(&key("a")).await.unwrap().numbers, [4]);
     assert_eq!(reader.keys().await.unwrap(), [key("a")].into());
     let all = reader.all().await.unwrap();
@@ -219,12 +223,12 @@ async fn a_lost_acknowledgement_is_no_lost_message() {
     let bus = bus();
     let unheard = registry(&bus.behind(Arc::new(Lossy::Acknowledgements)));
     assert_eq!(append_next(&unheard).await.numbers, [1]);
-    assert_eq!(append_next(&unheard).await.numbers, [1, 2], "none is stored twice");
+    assert_eq!(append_next(&unheard).await.numbers, [1, 2], "no version is stored twice");
     assert_eq!(registry(&bus).one(&key("a")).await.unwrap().numbers, [1, 2]);
 
     let mute = registry(&bus.behind(Arc::new(Lossy::Messages)));
     let known = registry(&bus).one(&key("a")).await.unwrap();
-    let Err(error) = append(&mute, &known).await else { panic!("it is not stored") };
+    let Err(error) = append(&mute, &known).await else { panic!("the version was stored") };
     assert_eq!(error.to_string(), "the numbers of `a` could not be written to the log");
     assert!(!error.is_full());
     assert_eq!(registry(&bus).one(&key("a")).await.unwrap().numbers, [1, 2]);
@@ -250,7 +254,7 @@ fn a_copy_is_never_replaced_by_an_earlier_one() {
     memory.replace(&a, Some(&first), &first);
     assert_eq!(memory.get(&a).unwrap().numbers, [1, 2]);
     memory.take(&a, &stored(subject.clone(), 1, 1));
-    assert_eq!(memory.get(&a).unwrap().numbers, [1, 2], "a message that comes again changes nothing");
+    assert_eq!(memory.get(&a).unwrap().numbers, [1, 2], "a repeated message changes nothing");
     memory.take(&a, &stored(subject, 9, 4));
     assert!(memory.get(&a).is_none(), "a copy that lacks a message is dropped");
 }
@@ -266,7 +270,7 @@ fn a_copy_of_another_log_is_dropped() {
     assert_eq!(
         memory.take_last(&a, &stored(subject.clone(), 3, 1)).numbers,
         [1],
-        "the same again changes nothing"
+        "the same message again changes nothing"
     );
 }
 

@@ -358,12 +358,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn s3_what_was_sealed_is_read_as_it_was_written() {
+    async fn s3_sealed_data_is_read_as_it_was_written() {
         let (_, sealed, mut seal) = stored(KEY).await;
-        let OpenResult::Whole(record, _) = open(&sealed, id(1)).await else { panic!("it is whole") };
+        let OpenResult::Whole(record, _) = open(&sealed, id(1)).await else {
+            panic!("the record is not whole")
+        };
         assert_eq!((record.version, record.fields["b0"].as_str()), (2, "2"));
         assert!(!record.fields.contains_key(seal::FIELD));
-        assert_eq!(record.outbox[&OUTBOX], r#"{"version":1}"#, "without its code");
+        assert_eq!(record.outbox[&OUTBOX], r#"{"version":1}"#, "the outbox has no code");
         // The next commits seal their changes, including deletions and a new beginning.
         let mut third = write(id(1), 2, &[("k0.a", None)]);
         third.values = vec![("key".into(), None)];
@@ -441,7 +443,7 @@ mod tests {
             let OpenResult::Refused(broken) = open(&sealed, id(1)).await else { panic!("{text}") };
             assert_eq!(broken.refused, [key]);
             assert!(broken.record.is_some(), "the trace itself is authentic");
-            assert_eq!(broken.outbox.len(), usize::from(key == other), "the other one counts");
+            assert_eq!(broken.outbox.len(), usize::from(key == other), "the other outbox is valid");
         }
         assert!(is_whole(&sealed).await);
     }
@@ -466,7 +468,7 @@ mod tests {
         let keys = Keys::parse(KEY).unwrap().accepting_unsigned();
         let lenient = SealedStore { keys: Some(keys), ..with(&store, "") };
         let OpenResult::Whole(_, mut seal) = open(&lenient, id(1)).await else {
-            panic!("what is unsigned is taken")
+            panic!("unsigned data is accepted")
         };
         let mut third = write(id(1), 2, &[("b0", Some("3"))]);
         third.cleared = vec![OUTBOX];
@@ -480,14 +482,14 @@ mod tests {
         let (store, sealed, _) = stored(KEY).await;
         let without = with(&store, "");
         let OpenResult::Whole(_, mut seal) = open(&without, id(1)).await else {
-            panic!("it reads everything")
+            panic!("a store without keys reads everything")
         };
         let mut third = write(id(1), 2, &[("b0", Some("3"))]);
         third.cleared = vec![OUTBOX];
         seal.close(&mut third);
         without.commit(&[third]).await.unwrap();
         let record = store.load(&[id(1)]).await.unwrap().remove(0).record.unwrap();
-        assert!(!record.fields.contains_key(seal::FIELD), "nobody takes a seal for that of other fields");
+        assert!(!record.fields.contains_key(seal::FIELD), "no old seal remains for other fields");
         assert!(!is_whole(&sealed).await);
         let lenient = Keys::parse(KEY).unwrap().accepting_unsigned();
         assert!(is_whole(&SealedStore { keys: Some(lenient), ..with(&store, "") }).await);
@@ -529,7 +531,11 @@ mod tests {
         };
         sealed.apply_agents(&[version(1, Some("{}"))], 0).await.unwrap();
         assert_eq!(known(&sealed).await, (Some("{}".into()), Some(1)));
-        assert_eq!(known(&with(&store, "")).await, (Some("{}".into()), Some(1)), "without keys");
+        assert_eq!(
+            known(&with(&store, "")).await,
+            (Some("{}".into()), Some(1)),
+            "a store without keys reads the value"
+        );
         sealed.apply_agents(&[version(2, None)], 0).await.unwrap();
         assert_eq!(known(&sealed).await, (None, Some(2)), "a deletion is signed too");
         let signed = store.agents().await.unwrap().profiles["writer"].clone();

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_used_go_first_and_what_is_being_sent_stays() {
+    fn the_least_used_are_dropped_first_and_unsent_ones_stay() {
         let id = |n: u128| TraceId::from_u128(n).unwrap();
         let mut cache = Cache::new(3 * EMPTY_BYTES);
         for n in 1..=3 {
@@ -220,7 +220,7 @@ mod tests {
         }
         cache.trim();
         let kept: Vec<u128> = (1..=5).filter(|n| cache.has(id(*n))).collect();
-        assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages under way; then 3 and 1");
+        assert_eq!(kept, [2, 4, 5], "2 was used least, but has messages in flight; then 3 and 1");
     }
 
     #[test]

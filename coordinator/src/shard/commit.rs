@@ -38,7 +38,7 @@ impl Shard {
                 continue;
             }
             let Ok((write, outbox)) = catch_unwind(AssertUnwindSafe(|| self.write(*id, open, now))) else {
-                let open = opened.remove(id).expect("it is open");
+                let open = opened.remove(id).expect("the trace is open");
                 for reply in open.replies {
                     self.broken(reply.into_job(), open.expected, now).await;
                 }

@@ -126,7 +126,7 @@ impl Shard {
             let Ok((events, decided)) = catch_unwind(decide) else {
                 broken.insert(trace_id);
                 order.retain(|id| *id != trace_id);
-                let open = opened.remove(&trace_id).expect("it was opened for this job");
+                let open = opened.remove(&trace_id).expect("the trace was opened for this job");
                 self.decide_again(trace_id, open.replies).await;
                 self.broken(job, open.expected, now).await;
                 continue;
@@ -340,7 +340,7 @@ mod tests {
         handles.epoch.observe(home, 7, 6, now);
         {
             let mut turn = std::pin::pin!(shard.turn(Vec::new()));
-            assert!((&mut turn).now_or_never().is_none(), "its messages are not stored yet");
+            assert!((&mut turn).now_or_never().is_none(), "the messages of the turn are not stored yet");
             stored.send(()).unwrap();
             turn.await;
         }
@@ -349,7 +349,7 @@ mod tests {
 
     /// A trace that is always sending must not delay a reply whose messages are not being sent.
     #[tokio::test]
-    async fn what_a_reply_waits_for_is_sent_while_other_messages_are_under_way() {
+    async fn messages_that_a_reply_waits_for_are_sent_while_others_are_in_flight() {
         let handles = handles();
         let (_jobs, receiver) = mpsc::channel(1);
         let mut shard = Shard::new(handles.clone(), receiver);
@@ -365,9 +365,9 @@ mod tests {
         shard.cache.peek(id).unwrap().in_flight = 1;
         let replies = vec![reply];
         shard.send(vec![SettledTrace { trace_id: id, outbox: None, frees_room: false, replies }], now).await;
-        let batch = shard.sending.next().await.expect("it is sent");
+        let batch = shard.sending.next().await.expect("the batch is sent");
         shard.stored(batch).await;
-        assert!(shard.untold.is_empty(), "the reply is given");
+        assert!(shard.untold.is_empty(), "the reply was sent");
         assert!(shard.cache.peek(id).unwrap().unsent.is_empty());
     }
 }

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn x7_a_hold_that_stands_counts_once_and_a_denial_names_its_dimension() {
+    fn x7_a_repeated_hold_is_counted_once_and_a_denial_names_its_dimension() {
         let mut trace = claimed();
         assert_eq!(told(hold("1-1", 1), &mut trace), []);
         let denied = [Fact::Hold("denied"), Fact::Denied("cost", "too_small")];

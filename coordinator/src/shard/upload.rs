@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_a_trace_sends_waits_for_its_earlier_upload() {
+    async fn messages_of_a_trace_wait_for_its_earlier_upload() {
         let bus = Bus::Memory(Memory::new(Default::default()));
         let id = TraceId::from_u128(1).unwrap();
         let (done, last) = oneshot::channel();

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_full_log_of_administrators_is_not_told_to_make_it_larger() {
+    fn a_full_log_of_administrators_gets_no_hint_to_enlarge_it() {
         let hint = |streams: &[Stream]| hint_for_full_logs(streams.iter().copied().map(Storage::Stream));
         assert_eq!(hint(&[Stream::Event, Stream::Dead]), "raise --max-log-bytes of the coordinators");
         let audit = hint(&[Stream::Audit]);

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_profile_says_stays_text() {
+    fn the_text_of_a_profile_stays_text() {
         let hostile = "<img src=x onerror=alert(1)>";
         let agent = AgentProfile {
             description: Some(hostile.into()),

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_refused_stays_text() {
+    fn a_refused_message_stays_text() {
         let hostile = "<img src=x onerror=alert(1)>";
         let kept = KeptLetter {
             kind: ChildId::new("cancel").expect("an id"),

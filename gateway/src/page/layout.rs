@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_step_stands_behind_all_that_it_waits_for() {
+    fn a_step_is_placed_behind_all_that_it_waits_for() {
         let graph = json!({"name": "g", "mode": "parallel", "inputs": {"x": 1}, "steps": [
             {"id": "a", "agent_id": "x", "task_description": "a", "output_to": "of_a"},
             {"id": "b", "agent_id": "x", "task_description": "b", "depends_on": ["a"]},

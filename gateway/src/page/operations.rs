@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_told_the_worst_first_and_stays_text() {
+    fn findings_are_listed_the_worst_first_and_stay_text() {
         let mut findings = Findings::default();
         findings.add("storage", Level::Ok, "<b>fine</b>", None);
         findings.add("dead-letters", Level::Warn, "of others", Some("look"));

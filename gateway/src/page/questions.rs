@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_agent_asks_stays_text() {
+    fn the_question_of_an_agent_stays_text() {
         let shown =
             card(&pending(&json!({"who": HOSTILE, "choices": [HOSTILE, "\" autofocus x=\""]})), true).0;
         assert!(shown.contains("&lt;img src=x onerror=alert(1)&gt;"), "{shown}");
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_card_offers_what_answers_its_question() {
+    fn a_card_offers_the_answers_to_its_question() {
         let place = "v1/runs/0af7651916cd43dd8448eb211c80319c/contexts/asker/answers/2";
         for (form, offered, not_offered) in [
             (json!({}), vec!["<textarea"], vec!["value=\"deny\""]),

@@ -363,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_is_cut_to_a_line() {
+    fn live_output_is_cut_to_a_line() {
         assert_eq!(short("a\n b\t c", 9), "a b c");
         assert_eq!(short("ööööö", 3), "ööö…");
         assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);

@@ -101,14 +101,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_schedule_says_stays_text() {
+    fn the_text_of_a_schedule_stays_text() {
         let shown = line(&schedule(&json!({"unreadable": "<i>new</i>"})), Timestamp::from_millis(0)).0;
         assert!(shown.contains("&lt;img src=x onerror=alert(1)&gt;"), "{shown}");
         assert!(!shown.contains("<img") && !shown.contains("<b>") && !shown.contains("<i>"), "{shown}");
     }
 
     #[test]
-    fn the_next_tick_is_told_as_it_stands() {
+    fn the_next_tick_is_shown_by_its_state() {
         let now = Timestamp::from_millis(1_000_000);
         for (more, words) in [
             (json!({}), "none"),

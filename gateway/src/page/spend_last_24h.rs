@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_chart_names_who_spent_and_stays_text() {
+    fn a_chart_names_the_spenders_and_stays_text() {
         let mut today = Today::default();
-        assert!(chart(&today).0.is_empty(), "where nothing was spent there is nothing to draw");
+        assert!(chart(&today).0.is_empty(), "without spending the chart is empty");
         (today.hours[3], today.hours[23]) = (Usd::from_cents(40), Usd::from_nanos(1));
         today.agents = vec![("<b>".to_owned(), Usd::from_cents(40))];
         let shown = chart(&today).0;

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_worker_says_stays_text() {
+    fn the_text_of_a_worker_stays_text() {
         let shown = line(&worker(2, 1), Some("It ends.")).0;
         assert!(
             shown.contains("&lt;img src=x onerror=alert(1)&gt;") && shown.contains("&lt;b&gt;"),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_may_drain_sees_how() {
+    fn only_a_user_who_may_drain_sees_the_button() {
         assert!(line(&worker(1, 0), Some("It ends.")).0.contains("v1/workers/w1/drain"));
         assert!(!line(&worker(1, 0), None).0.contains("drain"));
     }

@@ -204,6 +204,6 @@ mod tests {
         let bus = ClientBus::from(Bus::Memory(Memory::new(Default::default())));
         let filter = Filter::One(Subject::Dead("cancel".parse().unwrap()));
         let found = first_from(&bus, filter, 1);
-        assert!(timeout(2 * ANSWER_WITHIN, found).await.expect("it is answered").unwrap().is_none());
+        assert!(timeout(2 * ANSWER_WITHIN, found).await.expect("the request is answered").unwrap().is_none());
     }
 }

@@ -222,7 +222,7 @@ impl Key {
                 format!("it has {count} characters, and a key has {KEY_DIGITS}")
             });
         };
-        let mac = Hmac::new_from_slice(&secret).expect("a key of any length is taken");
+        let mac = Hmac::new_from_slice(&secret).expect("HMAC accepts a key of any length");
         let mut key = Key { id: String::new(), mac };
         // The id is made from the key's code of a constant, which reveals nothing of the key.
         key.id = digest::hex(&key.tag("id", &[]).to_be_bytes()[..4]);
@@ -317,7 +317,11 @@ mod tests {
         assert_eq!(keys.check(None, "test", &[]), Err(Why::Unsigned));
         let lenient = keys.clone().accepting_unsigned();
         assert_eq!(lenient.check(None, "test", &[]), Ok(()));
-        assert_eq!(lenient.check(Some(&code), "other", &[b"ab", b"c"]), wrong, "a wrong code is never taken");
+        assert_eq!(
+            lenient.check(Some(&code), "other", &[b"ab", b"c"]),
+            wrong,
+            "a wrong code is never accepted"
+        );
     }
 
     #[test]
@@ -345,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn s3_a_refusal_is_counted_and_told_once() {
+    fn s3_a_refusal_is_counted_and_logged_once() {
         let keys = keys(ONE);
         for number in [1, 2, 1] {
             keys.refuse("agent.event", number, Why::Unsigned);

@@ -572,21 +572,21 @@ mod tests {
     fn every_subject_of_a_stream_is_in_the_list() {
         let all = Subject::one_of_each();
         let forms: BTreeSet<String> = all.iter().map(|subject| subject.form(None)).collect();
-        assert_eq!(forms.len(), all.len(), "each once");
+        assert_eq!(forms.len(), all.len(), "each subject is listed once");
         for filter in Stream::ALL.iter().flat_map(|stream| stream.filters()) {
             assert!(forms.contains(&filter.to_string()), "{filter}");
         }
         for subject in &all {
             assert!(covers(&subject.form(None), &subject.to_string()), "{subject}");
-            assert!(!senders(subject).is_empty(), "nobody sends {subject}");
+            assert!(!senders(subject).is_empty(), "no role sends {subject}");
             assert_eq!(senders(subject) == [Kind::Coordinator], subject.is_of_the_core(), "{subject}");
             let stored = Stream::of(&Filter::One(subject.clone())).is_some();
-            assert!(stored || !hearers(subject).is_empty(), "nobody hears {subject}");
+            assert!(stored || !hearers(subject).is_empty(), "no role receives {subject}");
         }
     }
 
     #[test]
-    fn nobody_has_more_than_a_part() {
+    fn no_role_has_more_than_a_part() {
         let too_much =
             [">", "agent.>", "$JS.>", "$JS.API.>", "JS.API.>", "_INBOX.>", "$SYS.>", "$O.>", "$KV.>"];
         for kind in Kind::ALL {
@@ -669,7 +669,7 @@ mod tests {
     /// An account imports only what it needs: an observer's account imports nothing that a worker
     /// sends except its broadcasts.
     #[test]
-    fn what_crosses_between_accounts_is_what_somebody_there_may_send_or_hear() {
+    fn subjects_between_accounts_are_used_by_a_role_there() {
         let namespace: Namespace = "team".parse().expect("a plain name");
         for Import { from, to, subject, renamed, what } in imports(&namespace) {
             assert_ne!(from, to);
@@ -679,7 +679,7 @@ mod tests {
                 let list = if what == What::Stream { rights.subscribe } else { rights.publish };
                 list.contains(&there)
             });
-            assert!(needed, "{there} crosses to {} for nobody", to.name());
+            assert!(needed, "{there} crosses to {} without a need", to.name());
         }
     }
 }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_sort_as_what_they_are_made_of_and_are_taken_apart_again() {
+    fn keys_sort_like_their_parts_and_can_be_split_again() {
         let key = |name: &str, number| Key::new(Kind::Subject).byte(3).name(name).number(number);
         let sorted = [key("a", 1), key("a", 256), key("a.b", 0), key("b", 0)];
         assert!(sorted.is_sorted(), "{sorted:?}");

@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_policy_are_told_at_once() {
+    fn all_mistakes_of_a_policy_are_reported_at_once() {
         let text = r#"{"programs": ["", "py*"], "reads": ["../x"], "models": ["a*b"], "pools": [""]}"#;
         let policy: AgentPolicy = decode::json(text.as_bytes()).unwrap();
         let problems = policy.check().unwrap_err();

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn l_a_schema_that_applies_too_often_is_told_so() {
+    fn l_a_schema_that_applies_too_often_is_refused() {
         assert_eq!(mistakes(&repeating("allOf", 8, 2), &json!("x")), Vec::<String>::new());
         for keyword in ["allOf", "anyOf", "oneOf"] {
             let found = mistakes(&repeating(keyword, 12, 8), &json!(1));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn l_what_doubles_with_each_level_of_a_value_is_told_so() {
+    fn l_a_schema_whose_work_doubles_with_each_level_is_refused() {
         let schema = json!({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}});
         let nested = (0..60).fold(json!([]), |value, _| json!([value]));
         assert!(mistakes(&schema, &nested)[0].contains("too many steps"));

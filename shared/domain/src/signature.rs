@@ -38,7 +38,7 @@ impl Secret {
     }
 
     fn sign(&self, id: &str, seconds: u64, body: &[u8]) -> String {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("a key of any length will do");
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC accepts a key of any length");
         mac.update(format!("{id}.{seconds}.").as_bytes());
         mac.update(body);
         format!("v1,{}", BASE64_STANDARD.encode(mac.finalize().into_bytes()))

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn g2_the_place_of_a_path_is_that_of_its_key_or_element_or_of_what_is_around_it() {
+    fn g2_the_place_of_a_path_is_that_of_its_key_or_element_or_of_its_parent() {
         let json = "{\n\t\"mode\": \"parallel\",\n  \"steps\": [\n    {\"id\": \"ä\", \"when\": \"a\\\"b{[\"},\n    7, null,\n    [true]\n  ]\n}\n";
         let yaml = "mode: parallel\nsteps: # all\n  - id: one\n    when: |\n      true\n  - {id: two, when: 'x'}\n  - *a\n  - - 1\n    - 2\n";
         for (text, format, path, expected) in [

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_not_told_as_several() {
+    fn one_is_written_in_the_singular() {
         assert_eq!([0u32, 1, 2].map(|ticks| count(ticks, "tick")), ["0 ticks", "1 tick", "2 ticks"]);
     }
 

@@ -41,7 +41,7 @@ impl Clock {
         Mark(match self {
             Clock::Machine => {
                 #[expect(clippy::disallowed_methods, reason = "the one place that reads this clock")]
-                let boot = ClockId::CLOCK_BOOTTIME.now().expect("every Linux since 2.6.39 has it");
+                let boot = ClockId::CLOCK_BOOTTIME.now().expect("every Linux since 2.6.39 has this clock");
                 Duration::from(boot)
             }
             Clock::Simulated { started, .. } => started.elapsed(),

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_ready_when_the_process_says_so_and_says_why_not() {
+    async fn the_process_decides_whether_it_is_ready_and_gives_the_reason() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let good = Arc::new(AtomicBool::new(false));

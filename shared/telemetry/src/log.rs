@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn x8_a_line_has_no_key_twice_and_what_the_event_says_wins() {
+    fn x8_a_line_has_no_key_twice_and_the_fields_of_the_event_win() {
         let mut line = Fields(beginning(Level::INFO, "trellis", "it happened".into()));
         line.0[0].1 = "now".into();
         line.add(&fields(&[("child_id", json!("b")), ("level", json!(7)), ("attempt", json!(2))]));

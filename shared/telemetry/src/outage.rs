@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn x8_what_fails_now_and_then_is_told_every_ten_seconds_at_most() {
+    async fn x8_occasional_failures_are_logged_every_ten_seconds_at_most() {
         let heard = Heard::default();
         let _log = tracing::subscriber::set_default(registry().with(heard.clone()));
         tracing::callsite::rebuild_interest_cache();

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn w7_a_prompt_is_told_as_it_was_shown_after_compactions_and_restores() {
+    fn w7_a_prompt_is_rebuilt_after_compactions_and_restores() {
         let begins = json!({"prompt": {"messages": [{"role": "system", "text": "You write.", "size_bytes": 10},
             {"role": "user", "text": "Your task", "size_bytes": 900}], "tools": ["fs.read"]}});
         let call = json!({"tool_calls": [{"id": "1", "tool": "fs.read", "arguments": {"path": "a"}}]});
@@ -175,7 +175,7 @@ mod tests {
             says("In short.", json!({"summary_of": 4})),
             says("Fourth.", json!({})),
         ]);
-        assert_eq!(parts(&entries, 1), None, "no call of a model");
+        assert_eq!(parts(&entries, 1), None, "the entry is not a model call");
         let start = ["2 system: You write.", "2 user: only the beginning is stored", "2 1 tool: fs.read"];
         assert_eq!(told(&entries, 2), start);
         let with =
@@ -185,7 +185,7 @@ mod tests {
         let seen =
             ["2 assistant: First.", calls, "3 tool fs.read: shown as a reference", "4 assistant: Second."];
         assert_eq!(told(&entries, 6), with(&seen));
-        assert_eq!(told(&entries, 8), with(&seen), "what was taken back is not shown");
+        assert_eq!(told(&entries, 8), with(&seen), "a removed message is not shown");
         assert_eq!(
             told(&entries, 10),
             with(&["9 summary of the entries up to 4: In short.", "8 assistant: Third again."])
@@ -203,6 +203,6 @@ mod tests {
             ["1 system: You write.", "1 1 tool: fs.read", "2 request of the program: not stored"]
         );
         entries.remove(1);
-        assert_eq!(parts(&entries, 4), None, "nothing says how it begins");
+        assert_eq!(parts(&entries, 4), None, "the beginning of the prompt is unknown");
     }
 }

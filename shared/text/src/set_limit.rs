@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn l_what_a_worker_reports_of_a_limit_is_read_back() {
+    fn l_a_workers_report_of_a_limit_is_read_back() {
         for used in [
             UsedLimit::new("max_steps", 3u32, 3u32),
             UsedLimit::new("max_retries_total", 6u32, 5u32).with("503; again"),

@@ -66,7 +66,7 @@ pub(crate) async fn measure(agents: usize) -> Crowd {
     let began = Instant::now();
     begin(&cluster, "crowd", agents).await;
     let there = tokio::time::timeout(PATIENCE, all_there.wait_for(|count| *count == agents));
-    assert!(there.await.is_ok(), "only {} are at the gate", *all_there.borrow());
+    assert!(there.await.is_ok(), "only {} calls have arrived at the gate", *all_there.borrow());
     let (gathered, full) = (began.elapsed(), rss(worker));
     let pids = [("coordinator", cluster.pid("c1")), ("worker", worker), ("nats-server", cluster.nats.pid())];
     let usage = Usage::of(&pids.map(|(name, pid)| (name.to_owned(), pid)));

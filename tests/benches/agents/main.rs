@@ -14,7 +14,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::disallowed_methods,
-    reason = "a benchmark measures, prints, and panics when surprised"
+    reason = "a benchmark measures, prints, and panics when it fails"
 )]
 
 mod calls;

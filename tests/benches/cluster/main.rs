@@ -21,7 +21,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::disallowed_methods,
-    reason = "a benchmark measures, prints, and panics when surprised"
+    reason = "a benchmark measures, prints, and panics when it fails"
 )]
 
 mod floor;
@@ -144,7 +144,7 @@ async fn main() {
     hops::show(&trellis, &nats.url(), options.singles).await;
 
     if options.pending > 0 {
-        println!("\nwith {} more jobs pending that nobody takes:", options.pending);
+        println!("\nwith {} more pending jobs in a pool without workers:", options.pending);
         let submitted = trellis.pile_up(options.pending).await;
         let piled = options.jobs as f64 / trellis.many(options.jobs, IN_FLIGHT).await.as_secs_f64();
         let one_piled = trellis.one_at_a_time(options.singles).await.percentile(50);

@@ -177,7 +177,7 @@ impl Trellis {
     }
 
     pub(crate) fn server(&self, name: &str) -> u32 {
-        self.servers.iter().find(|(server, _)| server == name).expect("it was started").1
+        self.servers.iter().find(|(server, _)| server == name).expect("the test started the server").1
     }
 
     /// The number of messages that all streams have stored so far, including removed ones.
@@ -233,6 +233,10 @@ impl Drop for Trellis {
 pub(crate) fn binary() -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let binary = own.parent().unwrap().parent().unwrap().join("trellis");
-    assert!(binary.exists(), "{} is not there: cargo build --release -p trellis", binary.display());
+    assert!(
+        binary.exists(),
+        "{} is missing\n\nhint: run `cargo build --release -p trellis`",
+        binary.display()
+    );
     binary
 }

@@ -11,7 +11,7 @@
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::disallowed_methods,
-    reason = "a benchmark measures, prints, and panics when surprised"
+    reason = "a benchmark measures, prints, and panics when it fails"
 )]
 
 #[allow(dead_code, reason = "other benchmarks measure processes")]
@@ -84,7 +84,7 @@ async fn main() {
         println!("`runs list --limit 1` in a directory of {kept} runs: {many:?}; ratio {ratio:.2}");
     }
     let bytes: u64 = std::fs::read_dir(directory.path())
-        .expect("it is there")
+        .expect("the directory exists")
         .map(|file| file.and_then(|file| file.metadata()).map_or(0, |about| about.len()))
         .sum();
     println!("bytes of the directory, a run: {}", bytes / kept.max(done) as u64);
@@ -103,7 +103,7 @@ impl Dev {
         let mut config = coordinator::Config::new(name("coordinator"));
         config.topology = Topology { partitions: PARTITIONS, ..Topology::default() };
         (config.mark_every, config.mark_lag) = (Duration::from_millis(500), Duration::ZERO);
-        bus.set_up(&config.topology).await.expect("it is a directory");
+        bus.set_up(&config.topology).await.expect("the bus is in a directory");
         let stop = CancellationToken::new();
         let stopped = || stop.clone().cancelled_owned();
         let run = coordinator::run(config, bus.clone(), store, stopped());
@@ -137,7 +137,7 @@ impl Dev {
             outcomes.next().await.expect("an outcome");
             room.add_permits(1);
         }
-        submitting.await.expect("it does not panic");
+        submitting.await.expect("the task does not panic");
         jobs as f64 / begun.elapsed().as_secs_f64()
     }
 
@@ -145,8 +145,8 @@ impl Dev {
         // This leaves time for the mark of the log's end.
         tokio::time::sleep(Duration::from_secs(1)).await;
         self.stop.cancel();
-        self.coordinator.await.expect("it ends");
-        self.worker.await.expect("it ends");
+        self.coordinator.await.expect("the task ends without a panic");
+        self.worker.await.expect("the task ends without a panic");
     }
 }
 
@@ -157,7 +157,7 @@ fn sqlite(jobs: usize, in_flight: usize) -> f64 {
     let numbers = [jobs, in_flight, STATE_BYTES, MESSAGE_BYTES].map(|number| number.to_string());
     let said =
         Command::new("python3").arg(script).arg(directory.path().join("floor.db")).args(numbers).output();
-    let said = said.expect("python3 is there");
+    let said = said.expect("python3 is on the PATH");
     let text = String::from_utf8_lossy(&said.stdout);
     text.trim().parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&said.stderr)))
 }
@@ -212,7 +212,7 @@ async fn requests(bus: &Bus) {
         rest - own
     );
     stop.cancel();
-    serving.await.expect("it does not panic").expect("it ends well");
+    serving.await.expect("the task does not panic").expect("the server ends without an error");
 }
 
 async fn ask(bus: &ClientBus, query: &Query) {

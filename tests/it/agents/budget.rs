@@ -34,7 +34,7 @@ async fn b3_fifty_agents_at_once_never_pass_one_cap() {
     let cap_nanos = 12_000_000;
     assert!(model.billed_nanos() <= cap_nanos, "{} of {cap_nanos}", model.billed_nanos());
     let done = outcome["graph"]["succeeded"].as_array().unwrap().len();
-    assert!(done > 0, "somebody could work: {outcome:#}");
+    assert!(done > 0, "no step succeeded: {outcome:#}");
     for node in trace.contexts() {
         let own = node.budget.spent;
         assert!(own.exceeds(node.budget.ceilings.limit).is_none(), "{}: {own:?}", node.id);
@@ -53,7 +53,7 @@ async fn b5_a_hold_that_does_not_fit_makes_the_answer_shorter() {
     let asked =
         model.prompts()[0]["max_tokens"].as_u64().or(model.prompts()[0]["max_completion_tokens"].as_u64());
     let asked = asked.unwrap();
-    assert!((64..1000).contains(&asked), "asked for {asked}");
+    assert!((64..1000).contains(&asked), "the call asked for {asked} tokens");
     check_bill(&model, &[&trace], 0);
 }
 
@@ -111,9 +111,9 @@ async fn b7_the_last_report_is_paid_from_the_closing_reserve() {
     );
     check_bill(&model, &[&trace], 0);
     let calls_before = model.bill().len() - 1;
-    assert!(calls_before > 3, "it worked until then: {calls_before}");
+    assert!(calls_before > 3, "only {calls_before} calls before the last report");
     let ordinary = 500 * (INPUT_NANOS + OUTPUT_NANOS) * calls_before as u64;
-    assert!(ordinary <= 14_000_000, "the reserve was left alone: {ordinary}");
+    assert!(ordinary <= 14_000_000, "ordinary calls spent the reserve: {ordinary}");
 }
 
 /// A call without reported usage is booked at its hold and marked as estimated.
@@ -213,7 +213,7 @@ async fn b8_an_agent_that_may_pause_parks_and_goes_on_when_its_budget_is_raised(
             trace.root().is_some_and(|root| format!("{:?}", root.status).starts_with("Paused"))
         })
         .await;
-    assert!(model.prompts().is_empty(), "nothing was called");
+    assert!(model.prompts().is_empty(), "no model call was made");
     let raise = json!({"child_id": "root", "max_cost_usd": 0.1});
     cluster.client.publish(Subject::Admin(Action::Raise), &json!({"trace_id": run, "raise": raise})).await;
     let (outcome, trace) = finished(&cluster, run).await;

@@ -97,7 +97,7 @@ fn prompts(model: &ModelServer) -> (Vec<String>, Vec<String>) {
 fn check_prompts(own: &[String]) {
     for (n, prompt) in own.iter().enumerate() {
         assert!(prompt.contains("You loop.") && prompt.contains("Your task: loop for long"), "{prompt}");
-        assert!(n == 0 || prompt.contains(&format!("note {n}")), "the newest exchange: {prompt}");
+        assert!(n == 0 || prompt.contains(&format!("note {n}")), "the newest exchange is missing: {prompt}");
         assert!(prompt.len() / 3 < WINDOW, "{} bytes: {prompt}", prompt.len());
     }
 }
@@ -134,7 +134,7 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
     assert!(own.last().unwrap().contains(&format!("Your steps 1 to {} are summarised", to.last().unwrap())));
     assert!(
         summed[1].contains("SUMMARY 1: the word is tulip"),
-        "a summary tells of the one before: {}",
+        "a summary contains the previous one: {}",
         summed[1]
     );
     // The cheaper model writes the summary; a summary is neither a step nor an answer, and is paid
@@ -158,7 +158,7 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
     let before = model.prompts().len();
     let (branch, copied) = run(&cluster, at(first.number)).await;
     assert_eq!(branch["result"], "done", "{branch:#}");
-    assert_eq!(summaries(&copied), [to[0] + 1], "the copies come behind the entry that begins the branch");
+    assert_eq!(summaries(&copied), [to[0] + 1], "the copies follow the first entry of the branch");
     let shown = model.prompts()[before].to_string();
     assert!(shown.contains("SUMMARY 1") && !shown.contains("note 1:"), "{shown}");
     let before = model.prompts().len();
@@ -169,7 +169,7 @@ async fn w7_the_oldest_exchanges_become_a_summary_that_is_paid_and_summarised_in
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w7_without_a_summary_the_oldest_are_dropped_and_the_prompt_says_so() {
+async fn w7_without_a_summary_the_oldest_are_dropped_and_the_prompt_mentions_it() {
     let model = looping(12, long_call).await;
     let cluster = embedded(model.settings(), json!([profile(json!({"compaction": "drop"}))])).await;
     let (outcome, entries) = run(&cluster, json!({})).await;
@@ -262,7 +262,7 @@ async fn w7_a_newest_exchange_that_does_not_fit_is_shown_by_reference_or_ends_th
     assert_eq!(outcome["error"]["kind"], "limit_exceeded", "{outcome:#}");
     let why = outcome["error"]["message"].as_str().unwrap();
     assert!(why.contains("window_tokens = ") && why.contains("the newest step"), "{why}");
-    assert_eq!(model.prompts().len(), 1, "no call was made that could not fit");
+    assert_eq!(model.prompts().len(), 1, "no call with a prompt beyond the window was made");
     cluster.stop().await;
 }
 
@@ -280,7 +280,7 @@ async fn w7_a_restore_to_before_a_compaction_brings_the_window_back() {
     let accepted = client.accepted(json!({"goal": "loop for long", "agent_id": "long"})).await;
     let (trace, root): (TraceId, ChildId) = (accepted.trace_id, accepted.child_id.clone());
     let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
-    eventually("it asks", asks).await;
+    eventually("the agent asks a question", asks).await;
     assert!(!summaries(&journal(&cluster, trace).await).is_empty());
     let before = model.prompts().len();
     let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 4}});

@@ -86,7 +86,7 @@ async fn g10_killed_around_files_that_are_handed_over() {
 /// proves: if the journal's last entry is the result, it is reported again and nothing else is
 /// done.
 #[tokio::test(flavor = "multi_thread")]
-async fn f03_killed_after_the_result_was_written_down_and_after_it_was_told() {
+async fn f03_killed_after_the_result_was_written_and_after_it_was_reported() {
     author_survives("finished:3", 0).await;
     author_survives("reported:3", 0).await;
 }
@@ -112,7 +112,11 @@ async fn f02_a_worker_killed_in_a_model_call() {
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!((&outcome["status"], &outcome["result"]), (&json!("completed"), &json!("done")));
     assert_eq!(outcome["attempts"], 2);
-    assert_eq!(model.bill().iter().filter(|line| line.turn == 0).count(), 1, "not paid for again");
+    assert_eq!(
+        model.bill().iter().filter(|line| line.turn == 0).count(),
+        1,
+        "the first call was paid only once"
+    );
     check_bill(&model, &[&trace], A_CALL);
 }
 
@@ -151,13 +155,13 @@ async fn f05_a_worker_stopped_in_a_model_call_and_resumed_after_its_lease() {
         if reports.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 3_600, "reports stay in the queue");
+        assert!(tries < 3_600, "the coordinators did not read the cost reports");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;
     let steps = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let attempts: Vec<u32> = steps.iter().map(|entry| entry.attempt).collect();
-    assert!(attempts.iter().all(|attempt| *attempt == 2), "no entry of the stopped worker: {steps:#?}");
+    assert!(attempts.iter().all(|attempt| *attempt == 2), "the stopped worker wrote an entry: {steps:#?}");
     let unseen =
         if cluster.client.trace(run).await.root().unwrap().budget.estimated.is_zero() { 0 } else { A_CALL };
     check_bill(&model, &[&cluster.client.trace(run).await], unseen);

@@ -90,7 +90,7 @@ async fn w3_a_share_copies_the_role_and_the_inputs_and_no_dialog() {
     let run = cluster.begin(json!({"goal": "lead", "agent_id": "leader", "inputs": inputs})).await;
     finished(&cluster, run).await;
     let prompts = model.prompts();
-    let [child] = of_task(&prompts, "follow")[..] else { panic!("one prompt: {prompts:#?}") };
+    let [child] = of_task(&prompts, "follow")[..] else { panic!("not exactly one prompt: {prompts:#?}") };
     let text = child.to_string();
     assert!(text.contains("role-marker") && text.contains("input-marker"), "{child:#}");
     assert!(!text.contains("dialog-marker") && !text.contains("Your task: lead"), "{child:#}");

@@ -33,10 +33,10 @@ fn write(n: usize) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i5_a_model_that_calls_tools_it_was_not_offered_is_told_once_and_then_ended() {
+async fn i5_a_model_that_calls_tools_it_was_not_offered_is_corrected_once_and_then_ended() {
     // No tools were offered.
     let (outcome, _, model) = run(json!([]), json!({}), |n, _| write(n)).await;
-    assert_eq!(model.prompts().len(), 2, "told once");
+    assert_eq!(model.prompts().len(), 2, "the model received one correction");
     let told = model.prompts()[1].to_string();
     assert!(told.contains("You called `fs_write`, and you have no tools"), "{told}");
     let why = outcome["error"]["message"].as_str().unwrap();
@@ -56,7 +56,7 @@ async fn i5_a_model_that_calls_tools_it_was_not_offered_is_told_once_and_then_en
         _ => say("done"),
     };
     let (outcome, ..) = run(json!(["fs.list"]), json!({}), now_and_then).await;
-    assert_eq!(outcome["result"], "done", "not twice in a row: {outcome:#}");
+    assert_eq!(outcome["result"], "done", "two separate mistakes ended the context: {outcome:#}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +79,7 @@ async fn l_a_cut_off_answer_with_tool_calls_is_not_run_and_the_model_is_asked_ag
     assert!(first.is_error, "{first:?}");
     let HistoryStep::Result(result) = &entries.last().unwrap().step else { panic!("{entries:#?}") };
     let paths: Vec<&str> = result.outputs.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(paths, ["1"], "the first call was not made");
+    assert_eq!(paths, ["1"], "only the second call was made");
     // The repetition is bounded by the agent's steps.
     let more = json!({"limits": {"max_steps": 4}});
     let (outcome, _, model) =

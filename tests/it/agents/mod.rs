@@ -63,7 +63,7 @@ pub(crate) fn call(tool: &str, arguments: Value) -> Reply {
 pub(crate) fn check_bill(model: &ModelServer, traces: &[&Trace], unseen_nanos: u64) {
     let booked: u64 = traces.iter().map(|trace| known(trace)).sum();
     let billed = model.billed_nanos();
-    assert_eq!(billed - unseen_nanos, booked, "b5: the bill against the books: {:#?}", model.bill());
+    assert_eq!(billed - unseen_nanos, booked, "b5: the bill and the booked cost differ: {:#?}", model.bill());
     for trace in traces {
         let budget = &trace.root().unwrap().budget;
         assert!(budget.spent.exceeds(budget.ceilings.limit).is_none(), "over its limit: {budget:?}");

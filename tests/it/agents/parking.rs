@@ -31,7 +31,7 @@ async fn p_waiting_for_a_child_holds_no_slot() {
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!(outcome["result"], "beneath me: beneath me: beneath me: the bottom", "{outcome:#}");
     assert_eq!(trace.contexts().len(), 4);
-    assert_eq!(model.bill().len(), 7, "each turn is paid for once");
+    assert_eq!(model.bill().len(), 7, "each turn is paid once");
     check_bill(&model, &[&trace], 0);
     // I2: the parent's journal has one step for the child.
     let filter = Filter::One(Subject::History(trellis_tests::subjects::pool(), run, "root".parse().unwrap()));

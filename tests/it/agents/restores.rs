@@ -16,7 +16,7 @@ use super::{call, check_bill, cluster, finished, frugal, say, survives::count};
 async fn restore(cluster: &Processes, run: domain::TraceId, to: u32) {
     let restore = json!({"child_id": "root", "number": 1, "to": to});
     cluster.tell(Subject::Admin(Action::Restore), &json!({"trace_id": run, "restore": restore})).await;
-    eventually("it is restored", async || {
+    eventually("the context is restored", async || {
         cluster.client.trace(run).await.root().is_some_and(|root| root.restores.len() == 1)
     })
     .await;
@@ -47,15 +47,10 @@ async fn w5_a_restore_during_a_model_call_lets_it_finish_and_books_its_cost() {
     check_bill(&model, &[&trace], 0);
     let root = trace.root().unwrap();
     assert!(root.budget.estimated.is_zero(), "{:?}", root.budget);
-    assert_eq!((root.attempt(), root.retries()), (2, 0), "one attempt more, and no retry");
+    assert_eq!((root.attempt(), root.retries()), (2, 0), "one more attempt, but no retry");
     let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let answers = count(&journal, |step| matches!(step, HistoryStep::Model(_)));
-    assert_eq!(
-        answers,
-        model.bill().len(),
-        "every answer that was paid for is in the journal: {}",
-        shown(&journal)
-    );
+    assert_eq!(answers, model.bill().len(), "the journal lacks a paid answer: {}", shown(&journal));
 }
 
 fn shown(journal: &[HistoryEntry]) -> Value {

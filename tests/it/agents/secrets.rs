@@ -277,13 +277,13 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
     let escaped = a.replace('+', "%2B").replace('/', "%2F");
     assert!(got.contains(&format!("GET /get?k={escaped} ")), "{got}");
     assert!(got.to_lowercase().contains(&format!("authorization: bearer {}", a.to_lowercase())), "{got}");
-    assert!(!got.contains("/other"), "a host that may not have it gets nothing: {got}");
+    assert!(!got.contains("/other"), "a host that is not allowed received the secret: {got}");
     let used = std::fs::read_to_string(directory.join("used")).unwrap();
     let mut used: Vec<&str> = used.lines().collect();
     used.sort_unstable();
     let mut expected = [a.clone(), format!("from the program {c}"), format!("of the child: {a}")];
     expected.sort_unstable();
-    assert_eq!(used, expected, "and nothing that was refused");
+    assert_eq!(used, expected, "refused calls sent no secret");
     let told = step(&outcome, "tells");
     assert_eq!(told["status"], "succeeded", "{told:#}");
     for (id, status) in
@@ -304,8 +304,8 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
         "Your secrets: `A_KEY` (for `http.get` to 127.0.0.1:",
         "used [A_KEY] and ",
         "you were not given the secret `C_KEY`",
-        "this is no placeholder of a secret",
-        "`fs.write` never has a secret",
+        "this is not a placeholder of a secret",
+        "`fs.write` can't use a secret",
         "may not be sent to `http://localhost:",
         "does not have `B_KEY`",
         "keep this: [A_KEY] [B_KEY]",
@@ -325,13 +325,13 @@ async fn s8_a_secret_reaches_tools_and_programs_and_nothing_that_is_kept() {
         places.push((format!("the log of {name}"), cluster.log(name).into_bytes()));
     }
     let log = cluster.log("w1");
-    assert!(log.contains("TRACE") && log.contains("GONE"), "a worker says at its start what is missing");
+    assert!(log.contains("TRACE") && log.contains("GONE"), "a worker logs missing secrets at its start");
     cluster.nats.stop();
     cluster.redis.stop();
     let stored = [("NATS", cluster.nats.directory()), ("Redis", cluster.redis.directory())];
     for (server, path) in stored {
         let all = files(path);
-        assert!(all.iter().any(|(_, bytes)| has(bytes, "A_KEY")), "the search sees what {server} keeps");
+        assert!(all.iter().any(|(_, bytes)| has(bytes, "A_KEY")), "the search reads the data of {server}");
         places.extend(all.into_iter().map(|(path, bytes)| (path.display().to_string(), bytes)));
     }
     let objects: Vec<u8> =
@@ -440,7 +440,9 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
         let text = serde_json::to_string(&outcome).unwrap();
         match task {
             "give" => assert!(text.contains("your key is [THE_KEY] or [THE_KEY]"), "{text}"),
-            "refuse" => assert!(text.contains(&says) && text.contains("401"), "the outcome says why: {text}"),
+            "refuse" => {
+                assert!(text.contains(&says) && text.contains("401"), "the outcome has the reason: {text}")
+            }
             _ => {}
         }
         places.push((format!("the outcome of {task}"), text.into_bytes()));
@@ -453,7 +455,7 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
         places.push((format!("the log of {name}"), cluster.log(name).into_bytes()));
     }
     let spans = spans.lock().unwrap().clone();
-    assert!(has(&spans, "error.type"), "the coordinator's spans say what failed");
+    assert!(has(&spans, "error.type"), "the coordinator's spans have the kind of the failure");
     // Texts of users and providers.
     let shown = |name: &str| -> String {
         let log = cluster.log(name);
@@ -473,7 +475,7 @@ async fn t10_a_planted_secret_is_found_in_no_channel() {
     cluster.redis.stop();
     for path in [cluster.nats.directory(), cluster.redis.directory()] {
         let all = files(path);
-        assert!(all.iter().any(|(_, bytes)| has(bytes, &goal)), "the search sees what is kept");
+        assert!(all.iter().any(|(_, bytes)| has(bytes, &goal)), "the search reads the stored data");
         places.extend(all.into_iter().map(|(path, bytes)| (path.display().to_string(), bytes)));
     }
     let found: Vec<String> = places
@@ -504,7 +506,7 @@ fn says(request: &str, text: &str) -> Attack {
 /// and keys in a directory of secrets appear in no process's environment and in no channel, even if
 /// a peer repeats them; and each of them is used.
 #[tokio::test(flavor = "multi_thread")]
-async fn t10_what_connections_are_secured_by_is_found_in_no_channel() {
+async fn t10_keys_of_connections_are_found_in_no_channel() {
     let fresh = |kind: &str| format!("{kind}-{}", fresh_trace());
     let (key, unused) = (fresh("K"), fresh("U"));
     let (in_address, in_file, of_coordinators, of_redis) = (fresh("A"), fresh("F"), fresh("C"), fresh("R"));

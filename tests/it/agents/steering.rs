@@ -61,7 +61,11 @@ async fn g13_a_running_agent_sees_messages_before_its_next_call_in_order() {
     let run = cluster.begin(json!({"goal": "list", "agent_id": "lister"})).await;
     gate.reached().await;
     assert_eq!(number(&tell(&cluster, run, "one", "first.").await), 1);
-    assert_eq!(number(&tell(&cluster, run, "one", "first.").await), 1, "the same message again");
+    assert_eq!(
+        number(&tell(&cluster, run, "one", "first.").await),
+        1,
+        "the same message twice is one message"
+    );
     let QueryAnswer::Refused(refusal) = tell(&cluster, run, "one", "other.").await else {
         panic!("a conflict")
     };
@@ -74,30 +78,30 @@ async fn g13_a_running_agent_sees_messages_before_its_next_call_in_order() {
     let (outcome, trace) = finished(&cluster, run).await;
     assert_eq!((&outcome["result"], &outcome["unseen"]), (&json!("done"), &Value::Null), "{outcome:#}");
     let prompts = model.prompts();
-    assert_eq!(prompts.len(), 3, "no further call is paid for");
+    assert_eq!(prompts.len(), 3, "no further call is made");
     assert!(messages(&prompts[0]).is_empty());
     let second = prompts[1]["messages"].as_array().unwrap();
     assert_eq!(
         second[second.len() - 2]["role"],
         "tool",
-        "the answers of tools stay right behind their calls: {second:#?}"
+        "the answers of tools do not follow their calls: {second:#?}"
     );
     let last = second.last().unwrap();
     let said = "A message from the operator: first.\n\nA message from the operator (Ann): second.";
     assert_eq!((&last["role"], last["content"].as_str()), (&json!("user"), Some(said)));
-    assert!(prompts[2].to_string().contains("(Ann): second."), "they stay in the window");
+    assert!(prompts[2].to_string().contains("(Ann): second."), "the messages stay in the window");
     assert_eq!(told(&cluster.client.journal(run, &"root".parse().unwrap()).await), [Some(1), Some(2)]);
     assert_eq!(trace.root().unwrap().unseen(), 0);
     check_bill(&model, &[&trace], 0);
     let QueryAnswer::Refused(refusal) = tell(&cluster, run, "late", "late.").await else {
-        panic!("it has ended")
+        panic!("the run has ended")
     };
     assert_eq!(refusal.code, "ended");
 }
 
 /// A message during the agent's last call comes too late, and the outcome reports it as unseen.
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_what_the_last_call_does_not_see_is_in_the_outcome() {
+async fn g13_messages_after_the_last_call_are_in_the_outcome() {
     let gate = Gate::default();
     let at = gate.clone();
     let model = ModelServer::start(move |_: &Prompt| Reply { gate: Some(at.clone()), ..say("done") }).await;
@@ -143,7 +147,7 @@ async fn g13_killed_before_and_after_a_message_is_written_down() {
         let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
         assert_eq!(told(&journal), [Some(1)], "{killed_at}: once");
         for prompt in &model.prompts()[1 + lost..] {
-            assert_eq!(messages(prompt), ["first"], "{killed_at}: once in every call");
+            assert_eq!(messages(prompt), ["first"], "{killed_at}: each call has the message once");
         }
         check_bill(&model, &[&trace], lost as u64 * A_CALL);
     }
@@ -178,7 +182,7 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
     let (outcome, _) = finished(&cluster, branched).await;
     assert_eq!(outcome["error"]["kind"], "input_required", "{outcome:#}");
     let journal = cluster.client.journal(branched, &"root".parse().unwrap()).await;
-    assert_eq!(told(&journal), [None], "the branch has the message, and none of its own");
+    assert_eq!(told(&journal), [None], "the branch has only the copied message");
     assert_eq!(messages(model.prompts().last().unwrap()), ["first"]);
     tell(&cluster, run, "two", "second.").await;
     let restore = json!({"child_id": "root", "number": 1, "to": 2});
@@ -187,9 +191,15 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
         .publish(Subject::Admin(Action::Restore), &json!({"trace_id": run, "restore": restore}))
         .await;
     cluster
-        .until(run, "asking again", |trace| asking(trace) && trace.root().unwrap().restores.len() == 1)
+        .until(run, "asking a second time", |trace| {
+            asking(trace) && trace.root().unwrap().restores.len() == 1
+        })
         .await;
-    assert_eq!(messages(model.prompts().last().unwrap()), ["second"], "the first was taken back");
+    assert_eq!(
+        messages(model.prompts().last().unwrap()),
+        ["second"],
+        "the restore removed the first message"
+    );
     let answered = json!({"child_id": "root", "question": 2, "answer": "yes"});
     cluster.client.publish(Subject::Input, &json!({"trace_id": run, "answered": answered})).await;
     let (outcome, _) = finished(&cluster, run).await;
@@ -199,7 +209,7 @@ async fn g13_w5_a_restore_revokes_seen_messages_and_a_branch_keeps_them() {
 /// Two rungs: the agent receives the remaining budget, and continues with the cheaper model. Each
 /// rung applies once, from exactly the next call on.
 #[tokio::test(flavor = "multi_thread")]
-async fn b21_an_agent_is_told_what_is_left_and_goes_on_with_a_cheaper_model() {
+async fn b21_an_agent_sees_its_remaining_budget_and_continues_with_a_cheaper_model() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0..5 => Reply { input_tokens: 1000, output_tokens: 500, ..call("fs_list", json!({})) },
         _ => say("done"),

@@ -35,8 +35,8 @@ pub(crate) async fn survives(story: Story, point: &str, unseen: u64) -> Vec<Hist
     check_bill(&model, &[&trace], unseen * A_CALL);
     let bill = model.bill();
     let calls = story.calls + unseen;
-    assert_eq!(bill.len() as u64, calls, "{point}: finished calls are not made again: {bill:#?}");
-    assert_eq!(trace.contexts().len(), 2, "{point}: one child");
+    assert_eq!(bill.len() as u64, calls, "{point}: a finished call was made again: {bill:#?}");
+    assert_eq!(trace.contexts().len(), 2, "{point}: the run has one child");
     let journal = cluster.client.journal(run, &"root".parse().unwrap()).await;
     let results = count(&journal, |step| matches!(step, HistoryStep::Result(_)));
     assert_eq!(results, 1, "{point}: {journal:#?}");

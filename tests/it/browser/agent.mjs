@@ -35,18 +35,18 @@ export default async function agent(place) {
     await anna.find("#tell").fill("Mind the roses");
     await anna.find("form.tell button").click();
     await anna.sees("form.tell .told:text('Done.')");
-    assert.equal(await anna.find("#tell").inputValue(), "", "the next words may be written");
+    assert.equal(await anna.find("#tell").inputValue(), "", "the text field is empty");
 
     // Restored to its first step, the agent asks again.
     const restore = () => anna.find("#e-2 button:has-text('Restore')").click();
     assert.match(await anna.replying(undefined, restore), /back to entry 2\?/);
     await anna.replying("", restore);
     await anna.sees("#e-2 .told:text('Done.')");
-    const question = () => until("it asks", async () => {
+    const question = () => until("the agent asks its question", async () => {
         const { questions } = await client.ask("GET", "questions?limit=100");
         return questions.find((one) => one.trace_id === trace && one.number > 1);
     });
-    await until("its journal has grown", async () => (await steps()) > before);
+    await until("the journal has grown", async () => (await steps()) > before);
     const { number } = await question();
     await anna.sees("#journal > li:has-text('Mind the roses')");
 
@@ -57,8 +57,8 @@ export default async function agent(place) {
     await anna.sees(".result pre:text('The fence is painted.')");
     await anna.sees("#journal > li:has-text('Now I know')");
     await anna.sees("#e-1 pre:has-text('Let me look.')");
-    await until("nothing may be done about it any more", async () => (await anna.count("#actions button, #actions form")) === 0);
-    assert.equal(await anna.count("#asked .card"), 0, "what is answered is not asked any more");
+    await until("the actions are removed", async () => (await anna.count("#actions button, #actions form")) === 0);
+    assert.equal(await anna.count("#asked .card"), 0, "an answered question is removed");
     await anna.isAccessible();
 
     // Another run branches from a step of this one.
@@ -73,7 +73,7 @@ export default async function agent(place) {
     await anna.go(`runs/${other}/contexts/paints`, "#live:text('● live')");
     await anna.replying("", () => anna.find(".actions button:text('Cancel')").click());
     await anna.sees("#head .mark:has-text('cancelled')");
-    await until("the button that she pressed is gone", async () => (await anna.count("#actions button")) === 0);
+    await until("the pressed button is removed", async () => (await anna.count("#actions button")) === 0);
     // The link back to the run exists.
     await anna.find(".way a").first().click();
     await anna.sees("h1:text('Paint it again')");

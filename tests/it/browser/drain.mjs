@@ -7,7 +7,7 @@ export default async function drain(place) {
     const { client } = place;
     const workers = () => client.ask("GET", "workers");
     const sleeps = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "s", inputs: { ms: 3_600_000 } });
-    const [{ worker_id }] = await until("the only worker is at work", async () => {
+    const [{ worker_id }] = await until("the only worker runs the agent", async () => {
         const all = await workers();
         return all.length === 1 && all[0].running === 1 && all;
     });
@@ -18,14 +18,14 @@ export default async function drain(place) {
     const drains = () => row.getByRole("button", { name: `Drain ${worker_id}` }).click();
     const asked = await anna.replying(undefined, drains);
     assert.ok(asked.startsWith(`Drain ${worker_id}?`) && asked.includes("hands back"), asked);
-    assert.equal((await workers())[0].draining, false, "whoever says no has done nothing");
+    assert.equal((await workers())[0].draining, false, "a declined confirmation changes nothing");
     await anna.replying("", drains);
     await row.getByText("Done.").waitFor();
-    await until("it drains", async () => (await workers())[0].draining);
+    await until("the worker drains", async () => (await workers())[0].draining);
 
     await anna.go("workers", "main .state:has-text('1 draining')");
     await row.getByText("ends soon").waitFor();
-    assert.equal(await row.getByRole("button").count(), 0, "it is not drained twice");
+    assert.equal(await row.getByRole("button").count(), 0, "a draining worker has no button");
     await anna.isAccessible();
     // The worker continues its current run; new work waits for another worker.
     const late = await client.submit({ goal: "Come too late", agent_id: "echo" });

@@ -33,7 +33,7 @@ try {
     }
 } catch (error) {
     console.log(error.stack);
-    for (const person of browser.people) if (person.faults.length) console.log(`somebody saw ${person.faults.join("\n")}`);
+    for (const person of browser.people) if (person.faults.length) console.log(`faults in a browser: ${person.faults.join("\n")}`);
     process.exit(1);
 }
 await browser.close();

@@ -19,7 +19,7 @@ export default async function empty(place) {
     const button = (person) => person.page.getByRole("button", { name: "Run an example" });
     const olga = await Person.enter(place, place.tokens.olga);
     await olga.go("", "#live:text('● live')");
-    assert.equal(await button(olga).count(), 0, "who may only look begins nothing");
+    assert.equal(await button(olga).count(), 0, "an observer has no button to run an example");
     await anna.go("", "#live:text('● live')");
     await button(anna).click();
     await anna.sees("h1:text('playground')");

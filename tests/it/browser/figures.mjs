@@ -38,7 +38,7 @@ export default async function figures(place) {
     const fold = anna.find(".fold button").nth(40);
     const began = performance.now();
     await fold.click();
-    await until("its rows are there", async () => (await anna.count(".row")) > 130);
+    await until("the rows of the branch are shown", async () => (await anna.count(".row")) > 130);
     say("a folded branch of 70 is opened in", `${Math.round(performance.now() - began)} ms`);
     const slow = await anna.page.evaluate(async () => {
         let [last, slowest] = [performance.now(), 0];

@@ -43,7 +43,7 @@ export default async function graph(place) {
 
     // A group is a frame around its steps.
     await says("group", "bad failed · 2 of 2 steps ended");
-    assert.equal(await card("group").locator("> a > rect.card").count(), 2, "its border is double");
+    assert.equal(await card("group").locator("> a > rect.card").count(), 2, "the border of the group is double");
     assert.equal(await card("good").locator("> a > rect.card").count(), 1);
     assert.equal(await anna.count(".graph > svg g.inside text.step"), 5, "all small groups are drawn in their frames");
     assert.match(await card("group").locator("> a").getAttribute("href"), /graph\?of=/);
@@ -56,7 +56,7 @@ export default async function graph(place) {
 
     // Edges that carry a value, and edges that only order steps.
     assert.equal(await anna.count(".graph > svg > .edge.order"), 1);
-    assert.equal(await anna.count(".graph > svg > .edge:not(.order)"), 2, "use and never read it");
+    assert.equal(await anna.count(".graph > svg > .edge:not(.order)"), 2, "`use` and `never` read the value");
     const dashes = (selector) => anna.find(selector).first().evaluate((edge) => getComputedStyle(edge).strokeDasharray);
     assert.notEqual(await dashes(".graph > svg > .edge.order"), "none");
     assert.equal(await dashes(".graph > svg > .edge:not(.order)"), "none");

@@ -42,10 +42,10 @@ export default async function grows(place) {
         await anna.go(`runs/${run}`, "#head");
         const isOver = async () => !/working|queued/.test(await anna.find("#head .state").textContent());
         // Before the first event and after the last one the stream's lamp is empty.
-        await until(`${what} is looked at`, async () => (await anna.find("#live").textContent()) === "● live" || (await isOver()));
+        await until(`${what} is shown live`, async () => (await anna.find("#live").textContent()) === "● live" || (await isOver()));
         await act?.(run);
         await until(`${what} has ended`, isOver);
-        await until(`${what} is told to its end`, async () => (await anna.find("#live").textContent()) === "");
+        await until(`${what} is shown to its end`, async () => (await anna.find("#live").textContent()) === "");
         const last = await tree(anna);
         await anna.page.reload();
         await anna.sees("ul.tree");
@@ -53,12 +53,12 @@ export default async function grows(place) {
         return last;
     };
     const agents = await watched("an agent that spawns", await client.submit({ goal: "grow", agent_id: "boss", child_id: "b" }));
-    assert.equal(agents.match(/id="r-/g).length, 6, "it has all rows");
+    assert.equal(agents.match(/id="r-/g).length, 6, "the page has all rows");
     const steps = await watched("a graph", await client.submit(GRAPH));
     assert.match(steps, /skipped/);
     await watched("a graph behind a hidden tab", await client.submit(GRAPH), async (run) => {
         await isHidden(anna, true);
-        await until("it has ended", async () => (await client.found(run))?.ended_at);
+        await until("the run has ended", async () => (await client.found(run))?.ended_at);
         await isHidden(anna, false);
     });
     await watched("an agent behind a tab that is hidden for a while", await client.submit({ goal: "grow", agent_id: "boss", child_id: "b" }), async () => {
@@ -70,7 +70,7 @@ export default async function grows(place) {
     // The slider shows a past state, and later updates do not replace it.
     const paid = await client.submit({ goal: "Pay", agent_id: "spend", child_id: "p", inputs: { usd: 0.01, calls: 4, ms: 700 } });
     await anna.go(`runs/${paid}/money`, "#live:text('● live')");
-    await until("something is spent", async () => !(await anna.find("#head .money").textContent()).includes("$0.00 spent"));
+    await until("the page shows spent money", async () => !(await anna.find("#head .money").textContent()).includes("$0.00 spent"));
     await anna.find("#at").fill("2");
     await anna.sees("output:has-text('2 of')");
     await anna.sees("#head .money:has-text('$0.00 spent')");

@@ -50,13 +50,13 @@ export default async function inner(place) {
     assert.deepEqual((await bars()).sort(), ["t", "t-1", "t-1-1", "t-1-2", "t-2", "t-2-1", "t-2-2"]);
     const bar = (child) => anna.find(`#part .books a[aria-label^='${child}:']`);
     await bar("t-2").click();
-    await until("its part is shown", async () => (await bars()).sort().join() === "t-2,t-2-1,t-2-2");
+    await until("the part of the graph is shown", async () => (await bars()).sort().join() === "t-2,t-2-1,t-2-2");
     await anna.sees("#part a:text-is('t-2')");
     await anna.isAccessible();
     await bar("t-2-1").click();
     await anna.sees("h1:text('t-2-1')");
     await anna.page.goBack();
     await link("The whole run").click();
-    await until("all of it is shown", async () => (await bars()).length === 7);
+    await until("the whole graph is shown again", async () => (await bars()).length === 7);
     await anna.leave();
 }

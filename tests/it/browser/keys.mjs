@@ -40,7 +40,7 @@ export default async function keys(place) {
     assert.match(await anna.replying(undefined, () => press("c")), /Cancel “.*”\?/);
     await anna.replying("", () => press("c"));
     await anna.sees("#head .mark:has-text('cancelled')");
-    await until("whoever stood on a row stands on it still", async () => (await at()) === "s");
+    await until("the focus stays on its row", async () => (await at()) === "s");
     // The first link skips the navigation.
     await anna.go("");
     await press("Tab");

@@ -9,7 +9,7 @@ export default async function letters(place) {
     const refused = async (word) => {
         const before = await numbers();
         const message = await place.ask(`nonsense ${word}`);
-        const number = await until("the letter is kept", async () => (await numbers()).find((one) => !before.includes(one)));
+        const number = await until("the letter is stored", async () => (await numbers()).find((one) => !before.includes(one)));
         return { message, number };
     };
     const [one, other] = [await refused("one"), await refused("other")];
@@ -19,11 +19,11 @@ export default async function letters(place) {
 
     const drop = row(one).getByRole("button", { name: "Drop" });
     assert.ok((await anna.replying(undefined, () => drop.click())).startsWith(`Drop letter ${one.number}?`));
-    assert.ok((await numbers()).includes(one.number), "whoever says no has done nothing");
+    assert.ok((await numbers()).includes(one.number), "a declined confirmation changes nothing");
     await anna.replying("", () => drop.click());
     await row(one).getByText("Done.").waitFor();
     assert.ok(!(await numbers()).includes(one.number));
-    assert.ok(await drop.isDisabled(), "it is not dropped twice");
+    assert.ok(await drop.isDisabled(), "a dropped letter has a disabled button");
 
     const again = row(other);
     await again.locator("summary").click();
@@ -36,9 +36,9 @@ export default async function letters(place) {
     await send(`${other.message} `, "byte by byte");
     assert.ok((await numbers()).includes(other.number));
     await send(other.message, "Sent.");
-    assert.ok(await again.getByRole("textbox").isDisabled(), "it is not sent twice");
+    assert.ok(await again.getByRole("textbox").isDisabled(), "a sent letter has a disabled text field");
     // It is refused again, as a new letter.
-    const { payload } = (await until("it is refused again", async () => (await letters()).find(({ sequence }) => sequence > other.number))).letter;
+    const { payload } = (await until("the message is refused again", async () => (await letters()).find(({ sequence }) => sequence > other.number))).letter;
     assert.ok(payload.startsWith(`(${other.message.length} bytes`), payload);
 
     await anna.go("dead?kind=cancel", ".list");

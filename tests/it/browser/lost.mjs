@@ -23,7 +23,7 @@ export default async function lost(place) {
     await anna.find(".views a:text('Timeline')").click();
     await anna.sees(".timeline svg[aria-label*='1 lost attempt'] rect.lost");
     await anna.go(`runs/${trace}/contexts/looks`, "#head .state:has-text('attempt 2 on ')", "#journal > li:has-text('Seen all.')");
-    await until("the worker is gone from the list", async () => {
+    await until("the worker is removed from the list", async () => {
         await anna.go("workers", ".list tbody th");
         return !(await anna.find(".list tbody th").allTextContents()).includes(worker);
     });

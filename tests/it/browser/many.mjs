@@ -30,7 +30,7 @@ export default async function many(place) {
     };
     await Promise.all([...Array(AT_ONCE).keys()].map((one) => submits(callers[one % callers.length])));
     say(`${RUNS} runs are submitted in`, `${Math.round((performance.now() - began) / 1000)} s`);
-    await until("all have ended", async () => (await client.ask("GET", "runs?status=working&status=submitted&limit=1")).runs.length === 0, 900_000);
+    await until("all runs have ended", async () => (await client.ask("GET", "runs?status=working&status=submitted&limit=1")).runs.length === 0, 900_000);
 
     await measure.floor();
     const shown = async (what, path) => {

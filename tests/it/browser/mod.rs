@@ -68,7 +68,7 @@ async fn x10_runs_are_found_watched_cancelled_and_raised_with_a_mouse_and_with_k
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_of_two_people_who_answer_a_question_one_counts_and_the_other_is_told() {
+async fn x10_of_two_answers_to_a_question_one_is_accepted_and_the_other_is_refused() {
     drive(Place::dev(), &["agent", "questions"]).await;
 }
 
@@ -83,12 +83,12 @@ async fn x10_the_page_works_behind_a_prefix() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_the_page_goes_on_when_its_server_comes_back() {
+async fn x10_the_page_continues_when_its_server_is_back() {
     drive(Place::dev(), &["restart"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_a_page_that_is_looked_at_from_the_start_shows_at_the_end_what_one_shows_that_is_made_then() {
+async fn x10_a_page_that_was_open_from_the_start_equals_at_the_end_a_new_page() {
     drive(Place::dev(), &["grows"]).await;
 }
 
@@ -98,12 +98,12 @@ async fn x10_a_graph_is_typed_run_and_broken_on_the_playground() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_what_agents_say_stays_text_in_a_browser() {
+async fn x10_the_text_of_agents_stays_text_in_a_browser() {
     drive(Place::dev(), &["hostile"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_what_failed_runs_again_and_what_is_within_something_else_or_on_another_page_is_found() {
+async fn x10_failed_steps_run_again_and_nested_or_later_rows_are_found() {
     drive(Place::dev(), &["rerun", "inner", "pages"]).await;
 }
 

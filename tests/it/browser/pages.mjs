@@ -29,7 +29,7 @@ export default async function pages(place) {
     assert.deepEqual(await goals(), ["Number 4", "Number 3", "Number 2"]);
     await follow("Older");
     assert.deepEqual(await goals(), ["Number 1"]);
-    assert.equal(await link("Older").count(), 0, "there are no older ones");
+    assert.equal(await link("Older").count(), 0, "there are no older runs");
     await follow("Newest");
     assert.deepEqual(await goals(), ["Number 8", "Number 7", "Number 6"]);
 

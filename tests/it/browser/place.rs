@@ -72,7 +72,7 @@ impl Place {
                 String::new()
             }
             ["kill", worker] => {
-                self.cluster.as_mut().expect("a worker of its own").kill(worker);
+                self.cluster.as_mut().expect("the test has its own worker").kill(worker);
                 String::new()
             }
             // Returns the message, which no coordinator can decode.
@@ -81,7 +81,7 @@ impl Place {
                 self.cluster.as_ref().expect("a bus").client.publish(Subject::Cancel, &message).await;
                 message.to_string()
             }
-            other => panic!("a script asks for {other:?}"),
+            other => panic!("unknown request of a script: {other:?}"),
         }
     }
 }

@@ -17,7 +17,7 @@ export default async function playground(place) {
     const text = anna.find("#graph-text");
     await text.fill(GRAPH.replace("spend", "spennd"));
     for (const seen of ["#checked .mark.bad", "#checked button:text('line 4')", "text=did you mean `spend`?"]) await anna.sees(seen);
-    assert.ok(await anna.find("#run-graph").isDisabled(), "what is wrong can't be run");
+    assert.ok(await anna.find("#run-graph").isDisabled(), "an invalid graph can't be run");
     await anna.isAccessible();
     await anna.find("#checked button:text('line 4')").click();
     const chosen = await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd));
@@ -32,7 +32,7 @@ export default async function playground(place) {
     // A file is opened in the editor.
     await text.fill("");
     await anna.find("#open-file").setInputFiles({ name: "played.yaml", mimeType: "application/yaml", buffer: Buffer.from(GRAPH) });
-    await until("it is there", async () => (await text.inputValue()) === GRAPH);
+    await until("the graph is shown", async () => (await text.inputValue()) === GRAPH);
     for (const seen of ["#checked .mark.good", "#part text:has-text('pay')"]) await anna.sees(seen);
     await anna.find("#fail-step").selectOption("say");
     await anna.find("#run-graph").click();

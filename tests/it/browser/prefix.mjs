@@ -67,7 +67,7 @@ export default async function prefix(place) {
     await client.ask("POST", `runs/${long}/cancel`, {});
     await anna.find("button:text('Sign out')").click();
     await anna.sees("#sign-in");
-    await until("she is back at the beginning", async () => anna.page.url() === before.base);
+    await until("the first page is shown again", async () => anna.page.url() === before.base);
     await anna.leave();
     before.stop();
 }

@@ -20,13 +20,13 @@ export default async function questions(place) {
     assert.match(await anna.replying(undefined, () => card(anna, "Red or blue?").locator("button:text('red')").click()), /Answer “red”\?/);
     await bert.replying("", () => card(bert, "Red or blue?").locator("button:text('blue')").click());
     await bert.sees(".told:has-text('Answered')");
-    assert.equal(await bert.find(".answers:has(.told:text('Answered')) form").first().isVisible(), false, "what was answered is asked no more");
-    assert.ok(await card(bert, "Red or blue?").locator("button:text('red')").isDisabled(), "it is not answered twice");
+    assert.equal(await bert.find(".answers:has(.told:text('Answered')) form").first().isVisible(), false, "an answered question is removed");
+    assert.ok(await card(bert, "Red or blue?").locator("button:text('red')").isDisabled(), "an answered question has disabled buttons");
     assert.equal(await result(trace), "blue");
     anna.allow("status of 4");
     await anna.replying("", () => card(anna, "Red or blue?").locator("button:text('red')").click());
     const told = card(anna, "Red or blue?").locator(".told");
-    await until("she is told", async () => (await told.textContent()) !== "");
+    await until("the page shows the message", async () => (await told.textContent()) !== "");
     assert.doesNotMatch(await told.textContent(), /Answered/);
     assert.doesNotMatch(await told.textContent(), /can't be reached/);
     assert.equal(await result(trace), "blue");
@@ -71,7 +71,7 @@ export default async function questions(place) {
         await card(anna, question).locator("input").fill(reason);
         await anna.replying("", () => card(anna, question).locator(`button:text('${button}')`).click());
         await anna.sees(".told:has-text('Answered')");
-        const { graph } = await until("it has ended", async () => (await client.run(asked)).outcome);
+        const { graph } = await until("the run has ended", async () => (await client.run(asked)).outcome);
         assert.ok([graph.verdict, graph.steps[0].reason].includes(verdict), JSON.stringify(graph));
     }
     // An answer that does not fit shows its mistake, and can be corrected.
@@ -81,7 +81,7 @@ export default async function questions(place) {
     await asked.locator("summary:text('Write it as JSON')").click();
     await asked.locator("textarea").fill("many");
     await anna.replying("", () => asked.locator("button").last().click());
-    await until("it says what is wrong", async () => !/^$|Answered/.test(await asked.locator(".told").textContent()));
+    await until("the page shows the mistake", async () => !/^$|Answered/.test(await asked.locator(".told").textContent()));
     await asked.locator("input[type=number]").fill("8");
     await anna.replying("", () => asked.locator("form.fields button").click());
     await anna.sees(".told:has-text('Answered')");

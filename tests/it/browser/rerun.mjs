@@ -42,7 +42,7 @@ export default async function rerun(place) {
     const again = () => named("Rerun").click();
     const asked = await anna.replying(undefined, again);
     assert.match(asked, /Run the unsuccessful steps again.*Its approvals are asked again/);
-    assert.ok(page.url().endsWith(failed), "whoever says no stays");
+    assert.ok(page.url().endsWith(failed), "a declined confirmation stays on the page");
     await anna.replying("", again);
     const second = await another(failed);
     await anna.sees("#head .mark.asks");
@@ -61,6 +61,6 @@ export default async function rerun(place) {
     await answer(third, "approve");
     await anna.sees("#head .mark.good");
     assert.deepEqual(await taken(third), ["build"]);
-    assert.equal((await client.found(failed)).status, "failed", "a run that has ended stays as it is");
+    assert.equal((await client.found(failed)).status, "failed", "an ended run is unchanged");
     await anna.leave();
 }

@@ -55,7 +55,7 @@ export default async function runs(place) {
     // Filter by day: midnight in UTC.
     const day = (days) => new Date(Date.now() + days * 86_400_000).toISOString().slice(0, 10);
     assert.deepEqual(await filtered({ since: day(-1) }), Object.keys(made).sort());
-    assert.equal(await anna.find("[name=since]").inputValue(), day(-1), "what was chosen is shown");
+    assert.equal(await anna.find("[name=since]").inputValue(), day(-1), "the chosen filter is shown");
     assert.deepEqual(await filtered({ since: day(1) }), []);
     assert.deepEqual(await filtered({ waiting_for_human: true }), ["input_required", "paused"]);
     await Promise.all([anna.page.waitForURL(anna.base), anna.find("a:text('Clear')").click()]);

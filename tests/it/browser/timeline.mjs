@@ -24,7 +24,7 @@ export default async function timeline(place) {
 
     // Chosen steps of the run run again, and their inputs are taken over.
     await anna.go(`runs/${trace}`);
-    assert.equal(await anna.count("#actions > button:text-is('Rerun')"), 0, "nothing of it failed");
+    assert.equal(await anna.count("#actions > button:text-is('Rerun')"), 0, "no step of the run failed");
     await anna.find("#actions summary").click();
     await anna.find("[name='rerun.from']").selectOption(["three"]);
     assert.match(await anna.replying("", () => anna.find("#actions form button").click()), /Run these steps/);
@@ -35,7 +35,7 @@ export default async function timeline(place) {
     const asks = await client.submit({ goal: "Wait for me", agent_id: "ask", child_id: "asks", inputs: { question: "Now?" } });
     await client.reaches(asks, "input_required");
     await anna.go(`runs/${asks}/timeline`, "#head .mark.asks", "#live:text('● live')");
-    assert.deepEqual(await able(anna), ["closer"], "nothing else can do anything");
+    assert.deepEqual(await able(anna), ["closer"], "the other buttons are disabled");
     // A wait for a human is hatched.
     assert.match(await anna.find(".timeline rect.human").evaluate((bar) => getComputedStyle(bar).fill), /url\(.*#row-human/);
     assert.match(await anna.find(".timeline rect.human title").textContent(), /^waits for a human, /);
@@ -46,10 +46,10 @@ export default async function timeline(place) {
     const works = await client.submit({ goal: "Sleep", agent_id: "sleep", child_id: "sleeps", inputs: { ms: 3_600_000 } });
     await client.reaches(works, "working");
     await anna.go(`runs/${works}/timeline`, "#head .mark.busy", "#live:text('● live')");
-    await until("it is long enough", () => anna.page.evaluate(() => lasted() > 2000));
+    await until("the run is long enough", () => anna.page.evaluate(() => lasted() > 2000));
     await anna.find("[data-look=closer]").press("Enter");
     await anna.page.evaluate(() => { look(100, 600); document.querySelector(".timeline").classList.add("old"); });
-    await until("it is drawn again", async () => (await anna.count(".timeline.old")) === 0);
+    await until("the timeline is drawn again", async () => (await anna.count(".timeline.old")) === 0);
     assert.deepEqual(await anna.page.evaluate(() => looked), { from: 100, to: 600 });
     const [, , seen] = (await anna.find(".timeline td svg").first().getAttribute("viewBox")).split(" ");
     assert.equal(Math.round(seen), Math.round(500 / (await anna.page.evaluate(() => lasted())) * 10000));
@@ -90,14 +90,14 @@ export default async function timeline(place) {
     const near = ([from, , width], wanted) => assert.ok(Math.abs(from - wanted[0]) < 100 && Math.abs(width - wanted[1]) < 100, `${[from, width]}, not ${wanted}`);
     await drag(0.25, 0.75);
     near(await shown(), [2500, 5000]);
-    assert.ok(anna.page.url().endsWith("/timeline"), "whoever drags over a bar opens nothing");
+    assert.ok(anna.page.url().endsWith("/timeline"), "a drag over a bar opens no page");
     // Drags work in both directions, and a second drag zooms further.
     await drag(0.5, 0);
     near(await shown(), [2500, 2500]);
     const all = new Set(await anna.find(".timeline td svg").evaluateAll((plots) => plots.map((plot) => plot.getAttribute("viewBox"))));
     assert.equal(all.size, 1, "all rows show the same time");
     await plot.dblclick();
-    await until("all is shown again", async () => (await shown())[2] === 10000);
+    await until("the whole timeline is shown again", async () => (await shown())[2] === 10000);
     await looksWithoutAPointer(anna, shown);
     // The legend matches the rows: a lost attempt has a red edge, and each kind of wait its own
     // hatch.
@@ -122,11 +122,11 @@ async function looksWithoutAPointer(anna, shown) {
     assert.equal(await anna.find("#range").textContent(), "12 s to 31 s of 60 s");
     const [first, ...rest] = await axis(anna);
     assert.ok(rest.length >= 3 && rest.length < 8, `${first} ${rest}`);
-    assert.notEqual(first, "0 s", "it follows the zoom");
+    assert.notEqual(first, "0 s", "the label follows the zoom");
     assert.deepEqual(await able(anna), ["closer", "wider", "earlier", "later", "whole"]);
     // With buttons, and with keys.
     await anna.find("[data-look=whole]").press("Enter");
-    assert.equal(await anna.page.evaluate(() => document.activeElement.dataset.look), "closer", "the button is off: another one has the focus");
+    assert.equal(await anna.page.evaluate(() => document.activeElement.dataset.look), "closer", "the button is disabled, so another one has the focus");
     await anna.page.keyboard.press("Enter");
     assert.deepEqual(await shown(), [2500, 0, 5000, 10]);
     for (const [look, wanted] of [["earlier", [0, 0, 5000, 10]], ["later", [2500, 0, 5000, 10]], ["wider", [0, 0, 10000, 10]]]) {
@@ -139,7 +139,7 @@ async function looksWithoutAPointer(anna, shown) {
         assert.deepEqual(await shown(), wanted, key);
     }
     for (let times = 0; times < 20; times++) await anna.page.keyboard.press("+");
-    assert.deepEqual(await able(anna), ["wider", "earlier", "later", "whole"], "as close as can be");
+    assert.deepEqual(await able(anna), ["wider", "earlier", "later", "whole"], "the closest zoom");
     await anna.page.keyboard.press("0");
     await anna.isAccessible();
 }

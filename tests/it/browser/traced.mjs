@@ -11,7 +11,7 @@ export default async function traced(place) {
     const link = anna.page.getByRole("link", { name: "Trace ↗" });
     const [opened] = await Promise.all([anna.context.waitForEvent("page"), link.click()]);
     await opened.waitForURL(`http://traces.example/${trace}`);
-    assert.equal(await opened.evaluate(() => globalThis.opener), null, "it has no hold on the page");
+    assert.equal(await opened.evaluate(() => globalThis.opener), null, "the opened page has no opener");
     assert.equal(await opened.evaluate(() => document.referrer), "");
     await anna.leave();
 }

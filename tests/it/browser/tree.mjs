@@ -19,7 +19,7 @@ export default async function tree(place) {
     await anna.go(`runs/${deep}`, row("t-1-1-1"), ".result pre");
     const fold = (child) => anna.find(`[aria-controls='u-${child}']`);
     await fold("t-1").click();
-    await until("it is folded", async () => !(await anna.find(row("t-1-1-1")).isVisible()));
+    await until("the branch is folded", async () => !(await anna.find(row("t-1-1-1")).isVisible()));
     assert.equal(await fold("t-1").getAttribute("aria-expanded"), "false");
     await anna.sees(row("t-1"));
     await fold("t-1").click();
@@ -62,7 +62,7 @@ export default async function tree(place) {
     await anna.sees(`${row("second")} .mark.asks`);
     await answer("second");
     await anna.sees("#head .mark.good");
-    await until("nothing may be done about it any more", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
+    await until("the actions are removed", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
     assert.ok(await anna.page.evaluate(() => document.isTheSame), "the page was not loaded again");
     assert.equal(await anna.find("#live").textContent(), "");
 
@@ -74,14 +74,14 @@ export default async function tree(place) {
     assert.equal((await client.run(sleeps)).outcome ?? null, null);
     await anna.replying("", cancel);
     await anna.sees("#head .mark:has-text('cancelled')");
-    await until("it can't be cancelled twice", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
+    await until("a cancelled context has no button", async () => (await anna.count("#actions button:text('Cancel')")) === 0);
 
     // Raise asks for the amount, and explains an invalid one.
     const paused = await client.submit({ goal: "Spend", agent_id: "spend", child_id: "p", max_cost_usd: 0.03, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 } });
     await client.reaches(paused, "paused");
     await anna.go(`runs/${paused}`, "#live:text('● live')", "#head .mark:has-text('paused')");
     await anna.sees("#head .state:has-text('max_cost_usd = $0.03')");
-    assert.doesNotMatch(await anna.find("#head").textContent(), /budget raise/, "a button does that");
+    assert.doesNotMatch(await anna.find("#head").textContent(), /budget raise/, "the page has a button for it");
     await anna.sees("#asked h2:text('p waits for a larger budget')");
     const raise = async (form, usd) => {
         await anna.find(`${form} [name=max_cost_usd]`).fill(usd);
@@ -89,17 +89,17 @@ export default async function tree(place) {
     };
     anna.allow("status of 4");
     assert.match(await raise("#asked form.raise", "abc"), /Raise the ceilings of p\?/);
-    await until("it says what is wrong", async () => /abc|dollars/.test(await anna.find("#asked .told").textContent()));
+    await until("the page shows the mistake", async () => /abc|dollars/.test(await anna.find("#asked .told").textContent()));
     // The raised budget was used up at once: it may be raised again, on a new card.
     await raise("#asked form.raise", "0.04");
     await anna.sees("#asked [name=max_cost_usd][value='0.04']");
     await raise("#asked form.raise", "0.05");
     await anna.sees("#head .mark.good");
-    await until("nothing is waited for", async () => (await anna.count("#asked .card")) === 0);
+    await until("no context waits", async () => (await anna.count("#asked .card")) === 0);
 
     // The same for an inner agent, on its own page, which names the budget that pays for it.
     const inner = await client.submit({ name: "inner", max_cost_usd: 1, on_exhausted: "pause", inputs: { usd: 0.01, calls: 5 }, steps: [{ id: "spends", agent_id: "spend", task_description: "Spend", max_cost_usd: 0.03, input_from: ["usd", "calls"] }] });
-    await until("it waits", async () => (await client.found(inner))?.waiting_for_human);
+    await until("the context waits", async () => (await client.found(inner))?.waiting_for_human);
     await anna.go("questions", `main a[href='runs/${inner}#asked']`);
     await anna.find(`main a[href='runs/${inner}#asked']`).click();
     await anna.sees("#asked h2:text('spends waits for a larger budget')");

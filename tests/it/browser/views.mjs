@@ -30,7 +30,7 @@ export async function furnish({ client }) {
     await client.ask("POST", "runs", { goal: "" }, 422);
     await client.reaches(asks, "input_required");
     await client.reaches(sleeps, "working");
-    await until("the letter is kept", async () => (await client.ask("GET", "dead")).letters.length);
+    await until("the letter is stored", async () => (await client.ask("GET", "dead")).letters.length);
     return { graph, written, asks, sleeps };
 }
 
@@ -79,7 +79,7 @@ export default async function views(place) {
     await anna.sees(".journal pre:has-text('# Ants')");
     await anna.isAccessible();
     const [download] = await Promise.all([anna.page.waitForEvent("download"), anna.find(".files a[download]").click()]);
-    if (download.suggestedFilename() !== "ants and bees.md") throw new Error(`it is called ${download.suggestedFilename()}`);
+    if (download.suggestedFilename() !== "ants and bees.md") throw new Error(`the name of the file is ${download.suggestedFilename()}`);
     await place.client.ask("POST", `runs/${made.sleeps}/cancel`, {});
     await anna.leave();
 }

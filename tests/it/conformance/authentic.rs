@@ -75,10 +75,18 @@ async fn s3_only_what_was_signed_for_its_place_is_read_from_a_log(bus: Bus) {
     put(&ours, &one, "second", None).await;
     let read = async |bus: &Bus, subject: &Subject| bus.read(&Filter::One(subject.clone())).await.unwrap();
     assert_eq!(texts(&read(&ours, &one).await), ["first", "second"]);
-    assert_eq!(texts(&read(&ours, &other).await), Vec::<&str>::new(), "it was signed for another context");
+    assert_eq!(
+        texts(&read(&ours, &other).await),
+        Vec::<&str>::new(),
+        "a message that was signed for another context is skipped"
+    );
     assert_eq!(ours.last(&Filter::EventsOf(trace(2))).await.unwrap(), None);
     assert_eq!(ours.authentic_subjects(&Filter::EventsOf(trace(2))).await.unwrap(), []);
-    assert_eq!(texts(&read(&bus, &one).await), ["first", "unsigned", "changed", "second"], "without keys");
+    assert_eq!(
+        texts(&read(&bus, &one).await),
+        ["first", "unsigned", "changed", "second"],
+        "a bus without keys reads all messages"
+    );
     let mut follow = ours.follow(&[Filter::Events], From::Start).await.unwrap();
     let mut followed = Vec::new();
     for _ in 0..2 {
@@ -194,13 +202,13 @@ async fn s3_what_another_key_signed_is_signed_again_in_its_order(bus: Bus) {
     put(&both, &kept, "three", Some(last)).await;
     assert_eq!(both.sign_again(&kept, true).await.unwrap(), 3);
     assert_eq!(both.sign_again(&profile(), false).await.unwrap(), 1);
-    assert_eq!(both.sign_again(&kept, true).await.unwrap(), 0, "a second time nothing is stored");
+    assert_eq!(both.sign_again(&kept, true).await.unwrap(), 0, "a second signing stores nothing");
     assert_eq!(both.sign_again(&profile(), false).await.unwrap(), 0);
     let later = bus.clone().with_keys(Keys::parse(LATER).unwrap());
     let read = async |subject: &Subject| later.read(&Filter::One(subject.clone())).await.unwrap();
     assert_eq!(texts(&read(&kept).await), ["one", "two", "three"]);
     assert_eq!(texts(&read(&profile()).await), ["latest"]);
-    assert_eq!(bus.read(&Filter::AllKept).await.unwrap().len(), 3, "and none is there twice");
+    assert_eq!(bus.read(&Filter::AllKept).await.unwrap().len(), 3, "no message is stored twice");
 }
 
 async fn s3_what_a_coordinator_with_other_keys_may_have_stored_is_told_apart(bus: Bus) {
@@ -325,7 +333,7 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
     let (described, mut about) = described_at(&client, name).await;
     about["size"] = serde_json::json!(1_u64 << 40);
     stream.publish(described.clone(), about.to_string().into()).await.unwrap().await.unwrap();
-    assert!(bus.get_object(name).await.is_err(), "it can't be read");
+    assert!(bus.get_object(name).await.is_err(), "the object can't be read");
     for code in ["", "00000000:00000000000000000000000000000000"] {
         let mut headers = async_nats::HeaderMap::new();
         headers.insert("Trellis-Object", name);
@@ -338,7 +346,7 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
     }
     let unchecked = bus.read(&Filter::Events).await.unwrap();
     let bytes = |read: &[StoredMessage]| read.iter().map(|stored| stored.payload.len()).collect::<Vec<_>>();
-    assert_eq!(bytes(&unchecked), [2 << 20, 5, 0, 0], "without keys nobody can tell");
+    assert_eq!(bytes(&unchecked), [2 << 20, 5, 0, 0], "a bus without keys accepts all messages");
     let mut asked = client.subscribe("$JS.API.STREAM.MSG.GET.>").await.unwrap();
     client.flush().await.unwrap();
     let read = ours.read(&Filter::Events).await.unwrap();
@@ -350,11 +358,11 @@ async fn s3_an_object_is_fetched_only_for_a_message_that_was_signed_with_it() {
         && !request.subject.ends_with(".end")
     {
         let request = String::from_utf8_lossy(&request.payload).into_owned();
-        assert!(!request.contains(&described), "nobody has signed it, and it was fetched");
+        assert!(!request.contains(&described), "an unsigned object was fetched");
         // Other tests use the same server.
         fetched += usize::from(request.contains(&format!("$O.{}.", bus.namespace().stream("AGENT_CORE"))));
     }
-    assert_eq!(fetched, 1, "the genuine one");
+    assert_eq!(fetched, 1, "only the signed object is fetched");
     let mut follow = ours.follow(&[Filter::Events], From::Start).await.unwrap();
     for bytes in [2 << 20, 5] {
         assert_eq!(follow.next().await.unwrap().payload.len(), bytes);

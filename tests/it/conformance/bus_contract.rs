@@ -94,7 +94,7 @@ async fn what_is_published_is_read_back_in_order(bus: Bus) {
     assert_eq!((last.subject, last.headers), (event(2), headers));
     assert!(last.at.millis() > 1_700_000_000_000);
     assert_eq!(texts(&bus, &Filter::Outcomes).await, Vec::<String>::new());
-    assert!(bus.read(&Filter::Stops).await.is_err(), "what is never stored can't be read");
+    assert!(bus.read(&Filter::Stops).await.is_err(), "a subject without a stream can't be read");
 }
 
 async fn an_id_is_stored_once(bus: Bus) {
@@ -113,9 +113,9 @@ async fn a_fence_holds(bus: Bus) {
     assert_eq!(bus.publish(fenced("d", 1)).await, Err(PublishError::WrongSequence));
     assert_eq!(bus.publish(fenced("e", 0)).await, Err(PublishError::WrongSequence));
     let again = bus.publish(fenced("b", 1)).await.unwrap();
-    assert!(again.duplicate, "its id is known: that it is no longer the last does not matter");
+    assert!(again.duplicate, "the id is known, although the message is no longer the last");
     bus.publish(message(event(2), "x")).await.unwrap();
-    assert_eq!(bus.publish(fenced("f", 3)).await.unwrap().sequence, 5, "another subject is another fence");
+    assert_eq!(bus.publish(fenced("f", 3)).await.unwrap().sequence, 5, "each subject has its own fence");
 }
 
 async fn a_subject_of_no_stream_is_refused(bus: Bus) {
@@ -145,7 +145,7 @@ async fn a_queue_redelivers_until_it_is_acknowledged(bus: Bus) {
     other.ack().await;
     quiet(queue.next()).await;
     for subject in [Subject::Spawn, Subject::Cancel] {
-        assert_eq!(bus.read(&Filter::One(subject)).await.unwrap(), [], "what is done with is gone");
+        assert_eq!(bus.read(&Filter::One(subject)).await.unwrap(), [], "acknowledged messages are removed");
     }
 }
 
@@ -159,11 +159,15 @@ async fn an_unacknowledged_delivery_is_redelivered_and_progress_delays_it(bus: B
     first.progress().await;
     let second = soon(queue.next()).await;
     let after = began.elapsed();
-    assert!(after > Duration::from_millis(7800), "without the progress it comes after 5 s: {after:?}");
+    assert!(after > Duration::from_millis(7800), "a redelivery in spite of the progress message: {after:?}");
     assert_eq!((second.delivered, second.sequence), (2, first.sequence));
     first.ack().await;
     quiet(queue.next()).await;
-    assert_eq!(bus.last(&Filter::One(Subject::Spawn)).await.unwrap(), None, "a late word counts");
+    assert_eq!(
+        bus.last(&Filter::One(Subject::Spawn)).await.unwrap(),
+        None,
+        "a late acknowledgement is accepted"
+    );
 }
 
 async fn no_more_is_delivered_than_requested(bus: Bus) {
@@ -198,7 +202,7 @@ async fn two_readers_share_a_queue(bus: Bus) {
             seen.insert(text(&delivery.payload));
         }
     }
-    assert_eq!(seen.len(), 10, "each went to one of them");
+    assert_eq!(seen.len(), 10, "each message was delivered to one consumer");
 }
 
 async fn queues_are_apart(bus: Bus) {
@@ -335,9 +339,12 @@ async fn a_log_is_followed_across_a_purge(bus: Bus) {
     let followed = soon(start.next()).await.unwrap();
     assert_eq!((followed.subject, text(&followed.payload), followed.sequence), (outcome, "d".into(), 4));
     assert_eq!(text(&soon(start.next()).await.unwrap().payload), "e");
-    assert_eq!(text(&soon(now.next()).await.unwrap().payload), "e", "nothing from before");
+    assert_eq!(text(&soon(now.next()).await.unwrap().payload), "e", "an earlier message was delivered");
     let next = text(&soon(third.next()).await.unwrap().payload);
-    assert!(next == "c" || next == "e", "the purged one may have been on its way: {next}");
+    assert!(
+        next == "c" || next == "e",
+        "neither the purged message, which may be in flight, nor the next one: {next}"
+    );
     assert!(bus.follow(&[], From::Start).await.is_err());
     assert!(bus.follow(&[Filter::Events, Filter::Dead], From::Start).await.is_err());
 }
@@ -376,7 +383,7 @@ async fn messages_behind_a_sequence_and_the_end_of_a_log_are_found(bus: Bus) {
     assert_eq!(since(Filter::Events, 100).await, []);
     assert_eq!(since(Filter::Outcomes, 2).await, [(outcome, 5, None)]);
     let end = bus.end(&Filter::Events).await.unwrap();
-    assert_eq!((end.log, end.sequence), (start.log, 5), "the log of all that goes on in a run");
+    assert_eq!((end.log, end.sequence), (start.log, 5), "the end of the log of a run's events");
     assert!(start.is_in(end) && !end.is_in(start));
     // Removed messages are not found, and the end of the log stays.
     bus.purge(&Filter::EventsOf(trace(1))).await.unwrap();
@@ -475,7 +482,7 @@ async fn deliveries_are_counted_until_they_are_acknowledged(bus: Bus) {
     first.ack().await;
     let began = tokio::time::Instant::now();
     while bus.unacknowledged(&Consumer::Intake).await.unwrap() != 1 {
-        assert!(began.elapsed() < super::SOON, "an acknowledged one is counted");
+        assert!(began.elapsed() < super::SOON, "an acknowledged message is still counted");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -491,7 +498,7 @@ async fn a_full_stream_says_so(bus: Bus) {
     soon(queue.next()).await.ack().await;
     let began = tokio::time::Instant::now();
     while bus.publish(message(Subject::Spawn, &kilobyte)).await.is_err() {
-        assert!(began.elapsed() < super::SOON, "room was made, and it is still full");
+        assert!(began.elapsed() < super::SOON, "the stream has room, but rejects a message");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }

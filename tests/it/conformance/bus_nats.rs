@@ -72,14 +72,14 @@ async fn a_killed_server_loses_no_message() {
         let (mut seen, mut last) = (BTreeSet::new(), 0);
         while missing(seen.len()) {
             let stored = follow.next().await.unwrap();
-            assert!(stored.sequence > last, "none comes twice");
+            assert!(stored.sequence > last, "messages have increasing sequence numbers");
             last = stored.sequence;
-            assert!(seen.insert(text(&stored.payload)), "an id is stored once");
+            assert!(seen.insert(text(&stored.payload)), "no id is stored twice");
         }
     };
     soon(async { tokio::join!(publishing, killing, consuming, following) }).await;
     let took = back_since.get().unwrap().elapsed();
-    assert!(took < Duration::from_secs(20), "{took:?} after the server was back");
+    assert!(took < Duration::from_secs(20), "the bus needed {took:?} after the restart of the server");
 }
 
 /// Proves that a fenced message whose acknowledgement was lost is not refused because of its own
@@ -119,7 +119,7 @@ async fn a_silent_server_is_noticed_while_messages_are_requested() {
     let mut queue = bus.consume(&Consumer::Intake).await.unwrap();
     server.kill();
     super::quiet(queue.next()).await;
-    assert_eq!(queue.silent_for(), Duration::ZERO, "nothing is wanted");
+    assert_eq!(queue.silent_for(), Duration::ZERO, "the consumer waits for no message");
     queue.want(1);
     super::quiet(queue.next()).await;
     super::quiet(queue.next()).await;
@@ -145,7 +145,7 @@ async fn many_may_set_up_at_once_and_sizes_are_changed() {
 }
 
 #[tokio::test]
-async fn journals_and_what_they_name_are_kept_longer_than_logs() {
+async fn journals_and_their_objects_are_stored_longer_than_logs() {
     let (server, bus) = nats().await;
     let day = Duration::from_secs(24 * 3600);
     let of =
@@ -246,7 +246,7 @@ async fn w6_the_objects_of_a_context_are_found_without_looking_at_others() {
     }
     cost().await;
     let (messages, bytes) = cost().await;
-    assert_eq!(messages, before, "as many answers as among one other run");
+    assert_eq!(messages, before, "the number of answers does not depend on the number of runs");
     assert!(bytes < 16 << 10, "{bytes} bytes");
     bus.delete_object("t.x.1.result").await.unwrap();
     assert_eq!(bus.objects("t.x.").await.unwrap(), ["t.x.1.outputs/a"]);

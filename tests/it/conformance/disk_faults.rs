@@ -51,7 +51,7 @@ fn lines(child: &mut Child) -> impl Iterator<Item = String> + use<> {
     lines.filter_map(|line| Some(line.split_once("says ")?.1.to_owned()))
 }
 
-#[expect(clippy::print_stdout, reason = "the test that started this process reads it")]
+#[expect(clippy::print_stdout, reason = "the test that started this process reads its output")]
 fn say(what: &str) {
     println!("says {what}");
 }
@@ -131,7 +131,7 @@ async fn another_process_is_refused_until_the_first_has_gone() {
     let mut second = other_process("write", directory.path());
     assert_eq!(lines(&mut second).next(), Some(refused.to_string()));
     second.wait().unwrap();
-    assert!(said.next().is_some(), "the first goes on");
+    assert!(said.next().is_some(), "the first process continues");
     first.kill().unwrap();
     first.wait().unwrap();
     Disk::open(directory.path()).unwrap();
@@ -153,7 +153,7 @@ async fn fill(bus: &Bus, store: &Store) {
     assert!(matches!(&refused, PublishError::Full(why) if why.contains("no room")), "{refused}");
     let there =
         async || bus.read(&Filter::Events).await.unwrap().iter().map(|s| s.sequence).collect::<Vec<_>>();
-    assert_eq!(there().await, stored, "reads go on");
+    assert_eq!(there().await, stored, "reads still succeed");
     let mut object = vec![7; 1 << 20];
     object.extend(vec![8; usize::try_from(SMALL_BYTES).unwrap()]);
     bus.put_object("large", object.into()).await.unwrap_err();
@@ -165,7 +165,7 @@ async fn fill(bus: &Bus, store: &Store) {
     setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
     stored.push(bus.publish(large(stored.len())).await.unwrap().sequence);
     store.commit(&[write(trace(9), 1)]).await.unwrap();
-    assert_eq!(there().await, stored, "what is written next is tried anew");
+    assert_eq!(there().await, stored, "the next write is tried again");
     say(&stored.len().to_string());
     std::process::abort();
 }
@@ -176,7 +176,7 @@ async fn a_full_disk_refuses_writes_and_keeps_what_it_acknowledged() {
     let mut child = other_process("fill", directory.path());
     let said: Vec<String> = lines(&mut child).collect();
     child.wait().unwrap();
-    let [count] = &said[..] else { panic!("it failed: {said:?}") };
+    let [count] = &said[..] else { panic!("the process failed: {said:?}") };
     let disk = directory.open();
     let (bus, store) = (bus_of(&disk).await, store_of(&disk));
     let there = bus.read(&Filter::Events).await.unwrap();
@@ -203,7 +203,7 @@ async fn acknowledge_nothing(bus: &Bus) {
     setrlimit(Resource::RLIMIT_FSIZE, most, most).unwrap();
     second.ack().await;
     bus.publish(message(event(1), "x")).await.unwrap();
-    assert_eq!(waiting().await, 1, "the first goes with the second");
+    assert_eq!(waiting().await, 1, "the second acknowledgement also stores the first one");
     say("done");
     std::process::abort();
 }
@@ -238,11 +238,11 @@ async fn fill_up(disk: Disk) {
         }
     };
     assert!(matches!(&refused, PublishError::Full(why) if why.contains("No space left")), "{refused}");
-    assert_eq!(bus.read(&Filter::Events).await.unwrap().len(), stored, "reads go on");
+    assert_eq!(bus.read(&Filter::Events).await.unwrap().len(), stored, "reads still succeed");
     drop((bus, disk));
     let disk = Disk::open(&directory.join("kept")).unwrap();
     let bus = bus_of(&disk).await;
-    assert_eq!(bus.read(&Filter::Events).await.unwrap().len(), stored, "it is opened on a full disk");
+    assert_eq!(bus.read(&Filter::Events).await.unwrap().len(), stored, "the directory opens on a full disk");
     fs::remove_file(&filler).unwrap();
     bus.publish(large).await.unwrap();
     drop((bus, disk));
@@ -285,7 +285,10 @@ fn read_damaged(directory: &Path, count: u32) -> bool {
     // A panic of the database is fine: it returned no wrong data.
     let Ok(Some((there, loaded))) = catch_unwind(AssertUnwindSafe(read)) else { return false };
     let all: Vec<String> = (0..there.len()).map(|number| number.to_string()).collect();
-    assert!(there == all && there.len() >= count as usize, "{count} were acknowledged: {there:?}");
+    assert!(
+        there == all && there.len() >= count as usize,
+        "{count} messages were acknowledged, stored are {there:?}"
+    );
     for loaded in loaded {
         assert_eq!(loaded.record.unwrap().fields["head"], "version 1");
     }
@@ -305,16 +308,16 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
         fs::write(copy.path().join(FILE), damaged).unwrap();
         let could = read_damaged(copy.path(), count);
         // A second attempt gives the same answer.
-        assert!(could || !read_damaged(copy.path(), count), "what was refused is read now");
+        assert!(could || !read_damaged(copy.path(), count), "a second attempt read the damaged message");
         could
     };
-    assert!(read(&whole), "it is whole");
+    assert!(read(&whole), "the whole file can be read");
     // The end of the file may be unused; then cutting it loses nothing.
     for cut in [1, 100, 4096, length / 4, length / 2] {
         read(&whole[..length - cut]);
     }
     for left in [100, 4096] {
-        assert!(!read(&whole[..left]), "only {left} bytes are left");
+        assert!(!read(&whole[..left]), "a file with only {left} bytes was read");
     }
     let mut refused = 0;
     for page in 0..length / 4096 {
@@ -330,7 +333,7 @@ fn a_damaged_file_is_read_as_it_was_written_or_not_at_all() {
         }
         refused += usize::from(!read(&damaged));
     }
-    assert!(refused > 0, "no page that was damaged matters");
+    assert!(refused > 0, "no damaged page was noticed");
 }
 
 /// proves: the checksum of each row. The database itself would return the changed row.
@@ -357,5 +360,5 @@ async fn a_row_that_was_changed_in_a_closed_file_is_refused() {
     let refused = bus.read(&Filter::EventsOf(super::trace(1))).await.unwrap_err();
     assert!(refused.to_string().contains("a row was altered"), "{refused}");
     let other = bus.last(&Filter::One(profile)).await.unwrap().unwrap();
-    assert_eq!(text(&other.payload), "another", "other rows are as they were");
+    assert_eq!(text(&other.payload), "another", "other rows are unchanged");
 }

@@ -55,9 +55,13 @@ pub(super) async fn g17_a_run_is_listed_under_the_terms_it_has_now(store: Store)
     assert_eq!(found(&store, &with(&[&["status:none"]])).await, []);
 
     put(&store, 1, 2, &Run::new(10, &["status:completed", "agent:a", "label:k=v"])).await;
-    assert_eq!(found(&store, &with(&[&["status:working"]])).await, [trace(2)], "it has another status now");
+    assert_eq!(
+        found(&store, &with(&[&["status:working"]])).await,
+        [trace(2)],
+        "the trace has another status"
+    );
     assert_eq!(found(&store, &with(&[&["status:completed"]])).await, [trace(1)]);
-    assert_eq!(found(&store, &with(&[&["agent:a"]])).await, [trace(3), trace(1)], "what stays, stays");
+    assert_eq!(found(&store, &with(&[&["agent:a"]])).await, [trace(3), trace(1)], "unchanged entries remain");
     // A commit without index changes leaves the entry alone; a refused commit changes nothing.
     commit(&store, write(trace(1), 3)).await;
     put(&store, 1, 3, &Run::new(10, &["status:failed"])).await;
@@ -149,7 +153,7 @@ pub(super) async fn g17_runs_are_found_by_cost_and_time(store: Store) {
     assert_eq!(
         found(&store, &costs(8, u64::MAX)).await,
         [4, 3, 2].map(trace),
-        "its cost is not known any more"
+        "the cost is unknown after the change"
     );
     let between = Find { since: at(20), until: Some(at(40)), ..Find::newest(9) };
     assert_eq!(found(&store, &between).await, [trace(3), trace(2)]);
@@ -172,7 +176,11 @@ pub(super) async fn g17_a_trace_that_is_replaced_or_removed_leaves_no_entry(stor
     assert_eq!(store.find(&with(&[&["agent:a"]])).await.unwrap(), [(trace(1), at(11)), (trace(2), at(10))]);
     assert_eq!(found(&store, &Find { cost: Some((6, 9)), ..Find::newest(9) }).await, [trace(1)]);
     commit(&store, Write { replaces: Replaces::AllButOutboxes, ..write(trace(2), 2) }).await;
-    assert_eq!(found(&store, &with(&[&["agent:a"]])).await, [trace(1)], "what has no entries leaves none");
+    assert_eq!(
+        found(&store, &with(&[&["agent:a"]])).await,
+        [trace(1)],
+        "a trace without entries is not in the index"
+    );
     assert_eq!(store.with_prefix("000000", 9).await.unwrap(), [trace(1)]);
     assert!(store.remove(trace(1), 2).await.unwrap());
     assert_eq!(found(&store, &with(&[&["agent:a"]])).await, []);

@@ -53,7 +53,7 @@ fn may_not_publish(subject: &str) -> Denied {
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test]
-async fn s1_what_the_server_denies_is_told_at_once_with_its_subject() {
+async fn s1_a_denial_of_the_server_is_reported_at_once_with_its_subject() {
     let server = server(&format!("publish: [\"{INBOX}.>\"], subscribe: [\"{INBOX}.>\"]"));
     login(&server, "all", None).await.set_up(&topology()).await.unwrap();
     let bus = login(&server, "me", Some(INBOX)).await;
@@ -85,7 +85,7 @@ async fn s1_what_the_server_denies_is_told_at_once_with_its_subject() {
 /// Without the option the client uses the common inbox prefix, which this user may not subscribe
 /// to.
 #[tokio::test]
-async fn s1_an_inbox_that_is_not_ours_is_told_with_every_request() {
+async fn s1_a_wrong_inbox_is_reported_with_every_request() {
     let server = server(&format!("publish: [\">\"], subscribe: [\"{INBOX}.>\"]"));
     let bus = login(&server, "me", None).await;
     for _ in 0..2 {
@@ -149,7 +149,7 @@ async fn an_object_that_is_stored_twice_is_stored_once() {
 
 /// The readers may not create it: a worker has no right to create a consumer.
 #[tokio::test]
-async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
+async fn s1_the_publisher_of_work_creates_the_queue_of_its_pool() {
     let (_server, bus) = super::nats().await;
     let pool: domain::id::PoolName = "gpu".parse().unwrap();
     let reader = Consumer::Execute(pool.clone());
@@ -168,7 +168,7 @@ async fn s1_the_queue_of_a_pool_is_made_by_who_publishes_work_for_it() {
 /// A coordinator without the right to create streams finds those of the provisioner, and reports
 /// missing ones.
 #[tokio::test]
-async fn s1_who_may_not_create_only_compares() {
+async fn s1_a_role_that_may_not_create_streams_only_compares_them() {
     let server = server(&format!(
         "publish: [\"{INBOX}.>\", \"$JS.API.STREAM.INFO.*\", \"$JS.API.CONSUMER.INFO.>\"], subscribe: [\"{INBOX}.>\"]"
     ));

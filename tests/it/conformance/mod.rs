@@ -100,7 +100,7 @@ fn text(payload: &Bytes) -> String {
 }
 
 async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(SOON, what).await.expect("it did not come in time")
+    tokio::time::timeout(SOON, what).await.expect("the expected event did not arrive in time")
 }
 
 /// Asserts that no message is delivered for a while.

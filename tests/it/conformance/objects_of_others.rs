@@ -60,7 +60,7 @@ fn naming(object: &str) -> HeaderMap {
 const NAME: &str = "t.x.1.result";
 
 #[tokio::test]
-async fn s6_nobody_rolls_up_the_objects() {
+async fn s6_no_role_can_roll_up_the_objects() {
     let (server, bus) = nats().await;
     for bucket in ["AGENT_OUTPUTS", "AGENT_CORE"] {
         let other = Other::of(&server, &bus, bucket).await;
@@ -78,13 +78,13 @@ async fn s6_nobody_rolls_up_the_objects() {
 
 /// The reader of a reference has the hash of the content.
 #[tokio::test]
-async fn s6_an_object_is_found_by_its_content_whatever_others_store_under_its_name() {
+async fn s6_an_object_is_found_by_its_content_among_others_with_its_name() {
     let (server, bus) = nats().await;
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     let mine = Bytes::from_static(b"mine");
     bus.put_object(NAME, mine.clone()).await.unwrap();
     other.tell(NAME, other.about(NAME, "none", true)).await;
-    assert_eq!(bus.get_object(NAME).await.unwrap(), None, "the last that was told of it counts");
+    assert_eq!(bus.get_object(NAME).await.unwrap(), None, "the last description of the object is valid");
     assert_eq!(bus.get_content(NAME, &sha256(&mine)).await.unwrap(), Some(mine.clone()));
     other.tell(NAME, other.about(NAME, "none", false)).await;
     assert_eq!(bus.get_content(NAME, &sha256(&mine)).await.unwrap(), Some(mine));
@@ -147,7 +147,7 @@ async fn s6_a_message_is_bound_to_the_content_of_its_object() {
 /// Fetching an object with missing parts takes seconds. The next messages of the queue do not wait
 /// for it.
 #[tokio::test]
-async fn s6_a_message_whose_object_cant_be_read_delays_nobody() {
+async fn s6_a_message_whose_object_cant_be_read_delays_no_other() {
     let (server, bus) = nats().await;
     let other = Other::of(&server, &bus, "AGENT_OUTPUTS").await;
     let name = format!("overflow/x.{}", sha256("another"));
@@ -210,7 +210,7 @@ async fn s6_a_message_that_is_removed_takes_no_object_of_others_along() {
         assert_eq!(bus.last(&Filter::One(subject)).await.unwrap().unwrap().payload, large);
     }
     let left = [bus.objects("core/").await.unwrap(), bus.objects("overflow/").await.unwrap()].concat();
-    assert_eq!(left, names, "its own object is gone");
+    assert_eq!(left, names, "the bus removed its own object");
 }
 
 /// A payload above the largest message size is never read, even if such an object exists.
@@ -231,7 +231,7 @@ async fn s6_a_payload_larger_than_a_message_is_not_read() {
 
 /// Many unreadable payloads: the search for their parts does not use up places that others need.
 #[tokio::test]
-async fn s6_many_objects_that_cant_be_read_delay_nobody() {
+async fn s6_many_objects_that_cant_be_read_delay_no_other() {
     let (server, bus) = nats().await;
     let large = Bytes::from(vec![b'x'; 3 << 20]);
     for subject in [event(1), Subject::Cancel] {
@@ -254,7 +254,7 @@ async fn s6_many_objects_that_cant_be_read_delay_nobody() {
     for subject in [event(1), Subject::Cancel] {
         assert_eq!(bus.last(&Filter::One(subject)).await.unwrap().unwrap().payload, large);
     }
-    assert!(readers.try_join_next().is_none(), "they still look for the parts");
+    assert!(readers.try_join_next().is_none(), "the readers still look for the parts");
     while let Some(read) = readers.join_next().await {
         assert!(read.unwrap().unwrap().unwrap().payload.is_empty());
     }
@@ -274,5 +274,5 @@ async fn s3_a_copy_that_is_removed_does_not_take_the_object_along() {
     bus.delete_message(&subject, copy.sequence).await.unwrap();
     assert_eq!(bus.last(&all).await.unwrap().unwrap().payload, large);
     bus.delete_message(&subject, authentic.sequence).await.unwrap();
-    assert_eq!(bus.objects("core/").await.unwrap(), [""; 0], "the last one takes it along");
+    assert_eq!(bus.objects("core/").await.unwrap(), [""; 0], "the last delete removes the object");
 }

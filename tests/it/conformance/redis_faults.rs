@@ -80,7 +80,7 @@ async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
         all: false,
     };
     store.sent(&[sent]).await.unwrap();
-    assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "nothing ran twice");
+    assert_eq!(store.load(&[trace(1)]).await.unwrap()[0].counter % 3, 0, "a script ran twice");
 }
 
 /// Proves that Redis refuses the script's first write for lack of memory, and that one refused
@@ -107,7 +107,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
             Err(error) => break error,
         }
         acknowledged += 1;
-        assert!(acknowledged < 50, "12 MB hold no 50");
+        assert!(acknowledged < 50, "50 traces do not fit in 12 MB");
     };
     assert_eq!(refused.to_string(), "could not commit traces to Redis");
     assert!(refused.source().unwrap().to_string().contains("OOM"), "{refused:?}");
@@ -120,7 +120,7 @@ async fn f20_a_full_server_refuses_a_write_whole() {
     assert_eq!(record.values.len() as u64, acknowledged);
     assert_eq!(record.outbox[&key(acknowledged)], acknowledged.to_string());
     let small = loaded[1].record.as_ref().is_none_or(|record| record.fields["head"] == "version 1");
-    assert!(small, "it was sent beside one that was refused, and is there or not: {:?}", loaded[1]);
+    assert!(small, "a commit beside the rejected one is stored in part: {:?}", loaded[1]);
     assert!(loaded[2].record.is_none());
 
     tell(&server, &["CONFIG", "SET", "maxmemory", "0"]).await;
@@ -172,7 +172,7 @@ async fn f16_a_killed_redis_keeps_what_it_acknowledged_and_is_found_again() {
         written.wait_for(|done| *done >= acknowledged + 20).await.unwrap();
         server.kill();
         let done = writer.await.unwrap();
-        assert!(done > acknowledged, "round {round} wrote something");
+        assert!(done > acknowledged, "round {round} wrote nothing");
         let error = store.ping().await.unwrap_err();
         assert_eq!(error.to_string(), "could not ping Redis");
         server.restart();
@@ -199,7 +199,7 @@ async fn f17_a_mark_that_was_seen_before_a_restart_is_not_set_after_it() {
     recovered(&store).await;
     let mark = |seen| NewMark { partition, seen, position: Position { log: 1, sequence: 5 } };
     let marked = store.set_log_marks(&[mark(seen.clone())]).await.unwrap().remove(0);
-    let MarkOutcome::Differs(found) = marked else { panic!("it was set") };
+    let MarkOutcome::Differs(found) = marked else { panic!("the mark was not rejected") };
     assert_ne!(found.run, seen.run);
     assert_eq!(LogMark { run: seen.run.clone(), ..found.clone() }, seen);
     assert_eq!(store.set_log_marks(&[mark(found)]).await.unwrap(), [MarkOutcome::Done]);
@@ -213,9 +213,9 @@ async fn f16_a_call_waits_for_a_redis_that_is_back_at_once() {
     let url = format!("redis://127.0.0.1:{}", proxy.port());
     let store = Store::Redis(Redis::connect(&url, "".parse().unwrap(), PARTITIONS).await.unwrap());
     proxy.hang_up(2);
-    assert!(store.ping().await.is_err(), "the old connection is found broken");
+    assert!(store.ping().await.is_err(), "the old connection is broken");
     store.ping().await.unwrap();
-    assert_eq!(proxy.refusing(), 0, "the third try was the first to be answered");
+    assert_eq!(proxy.refusing(), 0, "two tries were refused");
 }
 
 /// Proves the watchdog on a frozen connection: the server works, new connections work, and the
@@ -233,7 +233,7 @@ async fn a_connection_that_went_silent_is_replaced() {
         let mut failed = 0;
         while store.ping().await.is_err() {
             failed += 1;
-            assert!(failed <= 2, "two silences are enough");
+            assert!(failed <= 2, "the store stops after two tries without an answer");
         }
         assert!(began.elapsed() < BOUND, "{:?}", began.elapsed());
         assert_eq!(version(&store, trace(1)).await, Some(round));
@@ -353,7 +353,7 @@ async fn an_invalid_address_is_refused_with_the_accepted_forms() {
 /// proves: a stranger's write to one trace or one list does not prevent loading, committing and
 /// waking other traces.
 #[tokio::test]
-async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
+async fn s3_an_invalid_trace_does_not_stop_the_others() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let traces: Vec<_> = (1..=3).map(trace).collect();
@@ -410,7 +410,7 @@ async fn s3_one_trace_that_is_none_keeps_no_other_from_being_used() {
 /// proves: coordinators keep sending and reading heartbeats although a stranger adds or replaces
 /// entries, and keep reading the time although a stranger changes its correction.
 #[tokio::test]
-async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
+async fn s3_a_heartbeat_is_written_beside_foreign_data() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let member = |id: &str| Member { id: id.parse().unwrap(), says: String::new() };
@@ -425,7 +425,11 @@ async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
     tell(&server, &["ZADD", &key, &now.to_string(), "!"]).await;
     tell(&server, &["ZADD", &key, &format!("{now}.5"), "c2 {}"]).await;
     assert_eq!(beat("c1").await, ["c1", "c2"]);
-    assert_eq!(tell(&server, &["ZSCORE", &key, "!"]).await, redis::Value::Nil, "it is taken out");
+    assert_eq!(
+        tell(&server, &["ZSCORE", &key, "!"]).await,
+        redis::Value::Nil,
+        "the invalid entry is removed"
+    );
     tell(&server, &["SET", &key, "text"]).await;
     assert_eq!(beat("c1").await, ["c1"]);
     assert_eq!(beat("c2").await, ["c1", "c2"]);
@@ -444,7 +448,7 @@ async fn s3_a_heartbeat_is_written_whatever_a_stranger_put_beside_it() {
 /// waking others, and prevents at most one commit per partition. The counter has then gone back, as
 /// after a loss.
 #[tokio::test]
-async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
+async fn s3_a_partition_continues_with_foreign_data_in_its_keys() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let traces: Vec<_> = (1..=3).map(trace).collect();
@@ -514,11 +518,14 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
             let CommitOutcome::Done { counter } = done else { panic!("{bad}: {done:?}") };
             // Otherwise each commit would look like a loss for ever.
             let read = store.load(&[*id]).await.unwrap()[0].counter;
-            assert_eq!(read, counter, "{bad}: what a commit tells is what is read");
+            assert_eq!(read, counter, "{bad}: the counter of the commit and the counter that is read differ");
         }
         assert_eq!(store.due(&all, at(9), 10).await.unwrap().len(), 3, "{bad}");
         let lost = store.counters(&all).await.unwrap().iter().sum::<u64>();
-        assert!(["*mark", "*}:agents"].contains(&name) || lost < 6, "{bad}: the loss is seen: {lost}");
+        assert!(
+            ["*mark", "*}:agents"].contains(&name) || lost < 6,
+            "{bad}: the loss was not noticed: {lost}"
+        );
         let marks = store.log_marks(&all).await.unwrap();
         let new =
             |(partition, seen): (&Partition, LogMark)| NewMark { partition: *partition, seen, position };
@@ -533,7 +540,7 @@ async fn s3_a_partition_goes_on_whatever_a_stranger_writes_to_its_keys() {
 /// proves: an invalid entry under the key of a trace is replaced as a whole by the coordinator that
 /// rebuilt the trace, unless another coordinator was first.
 #[tokio::test]
-async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
+async fn s3_data_that_is_not_a_trace_is_replaced_as_a_whole() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     for (bad, words) in [
@@ -564,7 +571,7 @@ async fn s3_what_is_no_trace_is_replaced_as_a_whole() {
 
 /// proves: an invalid outbox name is ignored, and does not become a field of the trace.
 #[tokio::test]
-async fn s3_a_field_that_looks_like_an_outbox_is_none() {
+async fn s3_a_field_that_looks_like_an_outbox_is_not_one() {
     let server = RedisServer::start();
     let store = redis(&server, "").await;
     let first = Write { outbox: Some((key(1), "{}".into())), ..write(trace(1), 1) };

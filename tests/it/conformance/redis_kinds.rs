@@ -24,7 +24,7 @@ async fn until(server: &RedisServer, words: &[&str], said: &str) {
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    panic!("{words:?} never said {said}: {:?}", tell(server, words).await);
+    panic!("the answer to {words:?} never contained {said}: {:?}", tell(server, words).await);
 }
 
 const NODE: [&str; 6] =
@@ -103,7 +103,7 @@ async fn f16_a_cluster_that_lost_a_node_fails_in_bounded_time_and_is_found_again
     let version =
         |loaded: &coordinator::store::LoadedRecord| loaded.record.as_ref().map(|record| record.version);
     assert!(loaded.iter().all(|loaded| matches!(version(loaded), Some(1 | 2))), "{loaded:?}");
-    assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "those of the killed node");
+    assert!(loaded.iter().any(|loaded| version(loaded) == Some(1)), "the traces of the killed node");
 }
 
 /// Proves that the fields of all pieces are counted: the cursor of one server is meaningless on the
@@ -120,7 +120,7 @@ async fn a_large_trace_is_read_whole_while_another_node_takes_over() {
             homes.push(node);
         }
     }
-    let [home] = homes[..] else { panic!("it is on one node") };
+    let [home] = homes[..] else { panic!("the key is not on exactly one node") };
     let replica = RedisServer::start_with(&NODE);
     tell(&replica, &["CLUSTER", "MEET", "127.0.0.1", &home.port().to_string()]).await;
     let id: String = redis::from_redis_value(tell(home, &["CLUSTER", "MYID"]).await).unwrap();
@@ -145,7 +145,7 @@ async fn a_large_trace_is_read_whole_while_another_node_takes_over() {
         }
     };
     let both = async { tokio::join!(taking_over, loading) };
-    tokio::time::timeout(SOON, both).await.expect("it is read again after the change");
+    tokio::time::timeout(SOON, both).await.expect("the store reads again after the change");
 }
 
 /// Proves that a new connection asks the sentinels again: the old address never answers.

@@ -42,7 +42,7 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
     assert_eq!(bus.read(&Filter::Events).await, all);
     assert_eq!(bus.subjects(&Filter::Events).await, subjects);
     assert_eq!(bus.end(&Filter::Events).await, Ok(end));
-    assert_eq!(bus.fill().await, Ok(fill), "sizes are counted on from where they were");
+    assert_eq!(bus.fill().await, Ok(fill), "the sizes are the same after the directory is opened again");
     let again = bus.publish(identified(event(2), "4")).await;
     assert_eq!(again, Ok(PublishReceipt { sequence: 4, duplicate: true }));
     let fenced = |last| Outgoing { expect_last: Some(last), ..message(event(2), "fenced") };
@@ -52,7 +52,7 @@ async fn streams_and_their_ids_fences_and_sequences_are_there_again() {
 }
 
 #[tokio::test]
-async fn deliveries_that_nobody_acknowledged_come_again() {
+async fn unacknowledged_deliveries_are_repeated() {
     let directory = Directory::fresh();
     let bus = bus_in(&directory).await;
     bus.send((0..5).map(|n| message(Subject::Spawn, &n.to_string())).collect()).await.stored().await;
@@ -99,7 +99,7 @@ async fn objects_are_there_again_and_their_size() {
 }
 
 #[tokio::test]
-async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
+async fn ids_and_logs_expire_even_without_a_running_process() {
     let directory = Directory::fresh();
     let short = Duration::from_millis(1500);
     let brief = Topology { duplicate_window: short, keep_logs: short, ..topology() };
@@ -121,14 +121,18 @@ async fn ids_and_logs_expire_whether_or_not_somebody_ran() {
     assert_eq!(bus.subjects(&Filter::Events).await, Ok(Vec::new()));
     assert_eq!(bus.last(&Filter::Events).await, Ok(None));
     assert!(!bus.publish(identified(Subject::Spawn, "work")).await.unwrap().duplicate);
-    assert_eq!(bus.read(&Filter::One(Subject::Spawn)).await.unwrap().len(), 2, "a queue has no age");
+    assert_eq!(
+        bus.read(&Filter::One(Subject::Spawn)).await.unwrap().len(),
+        2,
+        "messages of a queue do not expire"
+    );
     bus.set_up(&brief).await.unwrap();
     let events = bus.fill().await.unwrap();
     let events = events.iter().find(|fill| fill.storage == bus::Storage::Stream(Stream::Event)).unwrap();
     assert_eq!(
         (events.bytes, events.first, events.last),
         (0, 2, 1),
-        "it is dropped, and its place stays taken"
+        "the message is dropped, and its sequence number is not used again"
     );
 }
 
@@ -166,7 +170,7 @@ async fn one_run_is_followed_in_a_log_that_others_fill() {
 }
 
 #[tokio::test]
-async fn what_a_store_acknowledged_is_there_again() {
+async fn acknowledged_writes_are_there_after_a_restart() {
     let directory = Directory::fresh();
     let store = store_of(&directory.open());
     let outbox = OutboxKey { version: 1, made: 7 };
@@ -291,7 +295,7 @@ async fn a_second_opener_is_refused_by_the_number_of_the_first() {
     assert!(refused.to_string().contains(&format!("in use by process {pid}")), "{refused}");
     let (bus, store) = (bus_of(&first).await, store_of(&first));
     drop(first);
-    assert!(Disk::open(directory.path()).is_err(), "the bus and the store have it open");
+    assert!(Disk::open(directory.path()).is_err(), "the bus and the store lock the directory");
     drop((bus, store));
     Disk::open(directory.path()).unwrap();
 }
@@ -355,5 +359,5 @@ async fn changes_that_wait_are_committed_together_or_not_at_all() {
     let there = |name: &str| disk.read(|rows| rows.has(&key(name))).unwrap();
     assert_eq!(["a", "b", "c"].map(there), [false; 3]);
     put("a", None).await.done().await.unwrap();
-    assert_eq!(["a", "b", "c"].map(there), [true, false, false], "the next is tried anew");
+    assert_eq!(["a", "b", "c"].map(there), [true, false, false], "the next write is tried again");
 }

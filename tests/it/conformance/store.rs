@@ -230,7 +230,7 @@ async fn of_eight_writers_of_one_version_one_wins(store: Store) {
     for writer in writers {
         won += writer.await.unwrap();
     }
-    assert_eq!(won, VERSIONS, "as many wins as versions");
+    assert_eq!(won, VERSIONS, "the number of wins equals the number of versions");
     let loaded = store.load(&[trace(1)]).await.unwrap().pop().unwrap();
     assert_eq!((loaded.counter, loaded.record.unwrap().fields.len() as u64), (VERSIONS, VERSIONS));
 }
@@ -272,7 +272,7 @@ async fn large_and_foreign_text_comes_back_as_it_was(store: Store) {
     assert!(record.outbox[&key(1)] == large);
     commit(&store, Write { outbox: Some((key(2), String::new())), ..write(trace(1), 2) }).await;
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
-    assert_eq!(record.outbox[&key(2)], "", "an empty outbox is one");
+    assert_eq!(record.outbox[&key(2)], "", "an empty outbox is stored");
 }
 
 async fn thousands_of_fields_and_values_are_one_write(store: Store) {
@@ -356,7 +356,7 @@ async fn a_large_trace_that_is_changed_is_read_as_one_version(store: Store) {
                 assert_eq!((record.fields.len(), record.values.len()), (5_000, 2_500));
                 let others =
                     record.fields.values().chain(record.values.values()).filter(|text| **text != version);
-                assert_eq!(others.count(), 0, "of other versions than {version}");
+                assert_eq!(others.count(), 0, "values of other versions than {version} exist");
                 assert_eq!(record.outbox.into_keys().collect::<Vec<_>>(), [key(record.version)]);
                 seen.send_replace(record.version);
             }
@@ -401,8 +401,8 @@ async fn a_write_may_replace_all_but_the_outboxes(store: Store) {
     let record = store.load(&[trace(1)]).await.unwrap().pop().unwrap().record.unwrap();
     assert_eq!(record.fields.keys().collect::<Vec<_>>(), ["b"]);
     assert_eq!(record.values.keys().collect::<Vec<_>>(), ["d"]);
-    assert_eq!(record.outbox.keys().collect::<Vec<_>>(), [&key(1)], "what is not sent yet stays");
-    assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), [], "it lives again");
+    assert_eq!(record.outbox.keys().collect::<Vec<_>>(), [&key(1)], "the unsent outbox remains");
+    assert_eq!(store.ended(&everywhere(), at(9), 9).await.unwrap(), [], "the trace is live again");
 }
 
 async fn a_version_that_another_commit_made_is_another_version(store: Store) {
@@ -449,8 +449,12 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
         record.outbox.into_keys().map(|key| key.version).collect::<Vec<_>>()
     };
     store.sent(&[sent(id, &[1], Some(1), None)]).await.unwrap();
-    assert_eq!(outboxes().await, [2, 3], "newer versions have their own to send");
-    assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id], "and its timer is theirs");
+    assert_eq!(outboxes().await, [2, 3], "newer versions have their own outboxes");
+    assert_eq!(
+        store.due(&everywhere(), at(9), 9).await.unwrap(),
+        [id],
+        "the timer is that of the newer versions"
+    );
     store.sent(&[sent(id, &[2], None, None)]).await.unwrap();
     assert_eq!(outboxes().await, [3]);
     assert_eq!(store.due(&everywhere(), at(9), 9).await.unwrap(), [id]);
@@ -544,19 +548,19 @@ async fn w6_an_ended_trace_is_removed_with_all_that_is_kept_with_it(store: Store
     commit(&store, write(other, 2)).await;
     assert_eq!(over(99).await, [one]);
     assert!(!store.remove(other, 1).await.unwrap() && version(&store, other).await == Some(2));
-    assert!(!store.remove(one, 1).await.unwrap(), "it still has something to send");
+    assert!(!store.remove(one, 1).await.unwrap(), "the trace still has an unsent outbox");
     store.sent(&[sent(one, &[], Some(1), None)]).await.unwrap();
     for version in [1, 0] {
-        assert!(store.remove(one, version).await.unwrap(), "a second time finds it gone");
+        assert!(store.remove(one, version).await.unwrap(), "a second remove also succeeds");
         assert!(over(99).await.is_empty() && store.branches(one).await.unwrap().is_empty());
         assert!(!store.due(&everywhere(), at(9), 9).await.unwrap().contains(&one));
         assert!(store.find(&Find::newest(9)).await.unwrap().iter().all(|(id, _)| *id != one));
         assert!(store.load(&[one]).await.unwrap()[0].record.is_none());
     }
     let again = commit(&store, write(one, 1)).await;
-    assert!(matches!(again, CommitOutcome::Done { .. }), "its id is free again");
+    assert!(matches!(again, CommitOutcome::Done { .. }), "the id can be used again");
     let values = store.load(&[one]).await.unwrap().pop().unwrap().record.unwrap().values;
-    assert_eq!(values.len(), 0, "its values went with it");
+    assert_eq!(values.len(), 0, "its values were removed too");
 }
 
 async fn runs_are_newest_first_without_those_that_are_gone(store: Store) {
@@ -623,7 +627,7 @@ async fn a_mark_is_set_only_if_the_partition_is_as_it_was_seen(store: Store) {
     commit(&store, write(id, 2)).await;
     assert_eq!(set(&seen, 7).await, MarkOutcome::Done);
     let now = LogMark { counter: 2, position: Some(at(7)), ..seen.clone() };
-    assert_eq!(set(&seen, 8).await, MarkOutcome::Differs(now.clone()), "it was set meanwhile");
+    assert_eq!(set(&seen, 8).await, MarkOutcome::Differs(now.clone()), "another mark was set meanwhile");
     assert_eq!(store.log_marks(&[home, other]).await.unwrap(), [now.clone(), found[0].clone()]);
     // A recreated log has lower positions.
     assert_eq!(set(&now, 3).await, MarkOutcome::Done);
@@ -642,7 +646,7 @@ async fn agents_are_replaced_and_every_change_is_a_revision(store: Store) {
     assert_eq!(apply(&[agent("a", 1, Some("1")), agent("b", 1, Some("2"))], 0).await, 1);
     assert_eq!(apply(&[agent("b", 2, Some("3"))], 0).await, 2);
     for same in [agent("b", 2, Some("other")), agent("b", 1, None)] {
-        assert_eq!(apply(&[same], 0).await, 2, "only later versions change anything");
+        assert_eq!(apply(&[same], 0).await, 2, "only later versions change the index");
     }
     assert_eq!(apply(&[], 0).await, 2);
     assert_eq!(apply(&[agent("a", 3, None)], 0).await, 3);
@@ -692,8 +696,8 @@ async fn coordinators_are_alive_while_their_heartbeats_last(store: Store) {
     store.leave(&b).await.unwrap();
     assert_eq!(beat(&c, 60_000).await, ["a-1 c-1", ""]);
     tokio::time::sleep(Duration::from_millis(60)).await;
-    assert_eq!(beat(&c, 30).await, ["c-1", "a-1"], "the other has not beaten for 30 ms");
-    assert_eq!(beat(&c, 60_000).await, ["a-1 c-1", ""], "who looks longer still sees it");
+    assert_eq!(beat(&c, 30).await, ["c-1", "a-1"], "the other coordinator has sent no heartbeat for 30 ms");
+    assert_eq!(beat(&c, 60_000).await, ["a-1 c-1", ""], "a reader with a longer limit still sees it");
 }
 
 async fn the_partition_count_is_settled_once(store: Store) {

@@ -225,7 +225,7 @@ fn s2_logs_that_are_shown_by_default_have_no_text_of_others() {
             }
         }
     }
-    assert!(found.is_empty(), "tell it at DEBUG, and here its code or kind:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "log the text at DEBUG, and its code or kind here:\n{}", found.join("\n"));
 }
 /// I4: no other code of the worker opens files by path, so that none is opened through a link that
 /// a program made. The named places open only files that no program can have replaced.
@@ -292,7 +292,12 @@ fn x8_no_field_of_a_log_line_is_called_message() {
             for name in ["error", "warn", "info", "debug", "trace"] {
                 for call in [format!("tracing::{name}!("), format!("tracing::{name}_span!(")] {
                     let wrong = arguments(&text, &call).find(|call| named(call));
-                    assert_eq!(wrong, None, "in {}: that is the key of what the line says", path.display());
+                    assert_eq!(
+                        wrong,
+                        None,
+                        "in {}: the key `message` is reserved for the text of the line",
+                        path.display()
+                    );
                 }
             }
         }

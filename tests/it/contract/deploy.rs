@@ -161,7 +161,10 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
         assert!(is_exact(image, 3), "{name}: `{image}` names no exact version");
         let restart = if name == "provision" { "no" } else { "unless-stopped" };
         assert_eq!(field(&compose, service, "restart"), restart, "{name}");
-        assert!(service.get("container_name").is_none(), "{name}: one name could not be scaled");
+        assert!(
+            service.get("container_name").is_none(),
+            "{name}: a service with a container name can't be scaled"
+        );
         for (needed, how) in service["depends_on"].as_object().into_iter().flatten() {
             assert!(names.contains(needed.as_str()), "{name} needs {needed}");
             let healthy = how["condition"] == "service_healthy";
@@ -187,14 +190,14 @@ fn the_compose_file_has_every_service_pinned_watched_and_kept() {
             }
         }
         for port in texts(&service["ports"]) {
-            assert!(port.starts_with("127.0.0.1:"), "{name}: {port} is open to everybody");
+            assert!(port.starts_with("127.0.0.1:"), "{name}: {port} is not published on the loopback only");
         }
     }
     for name in ["nats", "redis", "coordinator", "worker", "gateway"] {
         assert!(services[name].get("healthcheck").is_some(), "{name}");
         assert!(services[name].get("stop_grace_period").is_some(), "{name}");
     }
-    assert!(services["worker"].get("ports").is_none(), "a published port could not be scaled");
+    assert!(services["worker"].get("ports").is_none(), "a service with a published port can't be scaled");
     let environment = &compose["x-trellis"]["environment"];
     assert_eq!(environment["NATS_URL"], "nats://nats:4222");
     assert_eq!(environment["OTEL_EXPORTER_OTLP_ENDPOINT"], "http://jaeger:4318");
@@ -272,7 +275,10 @@ fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
     }
     let other = &worker["env_file"][0];
     assert_eq!((&other["path"], &other["required"]), (&"deploy/worker.env".into(), &false.into()));
-    assert!(file(".gitignore").lines().any(|line| line == "/deploy/worker.env"), "keys are in no commit");
+    assert!(
+        file(".gitignore").lines().any(|line| line == "/deploy/worker.env"),
+        ".gitignore lacks the file with keys"
+    );
     for (variable, shipped) in
         [("TRELLIS_WORKER_CONFIG", "./deploy/worker.toml"), ("TRELLIS_WORKER_POLICY", "./deploy/policy.yaml")]
     {
@@ -295,11 +301,11 @@ fn the_workers_of_the_compose_file_have_keys_settings_and_a_policy() {
     assert!(example.providers.contains_key("local"), "{example:?}");
     let document = decode::parse(file("deploy/policy.yaml").as_bytes(), Format::Yaml).unwrap();
     let policy = decode::value::<AgentPolicy>(&document).unwrap();
-    assert!(policy.programs.is_empty() && !policy.network, "what is shipped runs no programs: {policy:?}");
+    assert!(policy.programs.is_empty() && !policy.network, "the shipped policy allows programs: {policy:?}");
 }
 
 #[test]
-fn the_dockerfile_is_pinned_and_runs_as_nobody() {
+fn the_dockerfile_is_pinned_and_runs_as_an_ordinary_user() {
     let dockerfile = file("Dockerfile");
     let instructions = || dockerfile.lines().map(str::trim);
     let manifest = file("Cargo.toml");
@@ -315,7 +321,10 @@ fn the_dockerfile_is_pinned_and_runs_as_nobody() {
         assert!(is_exact(image, parts), "{from} is not pinned");
     }
     let toolchain = manifest.lines().find_map(|line| line.strip_prefix("rust-version = ")).unwrap();
-    assert!(dockerfile.contains(&format!("FROM rust:{}.", toolchain.trim_matches('"'))), "another toolchain");
+    assert!(
+        dockerfile.contains(&format!("FROM rust:{}.", toolchain.trim_matches('"'))),
+        "the Dockerfile has another toolchain"
+    );
     let version =
         manifest.lines().find_map(|line| line.strip_prefix("version = ")).unwrap().trim_matches('"');
     let compose = compose();
@@ -337,7 +346,7 @@ fn the_dockerfile_is_pinned_and_runs_as_nobody() {
         assert_eq!(interpreters, stage == "worker", "{stage}");
     }
     let last = instructions().filter_map(|line| line.strip_prefix("FROM ")).next_back().unwrap();
-    assert!(last.ends_with(" AS trellis"), "a build that names no stage makes {last}");
+    assert!(last.ends_with(" AS trellis"), "a build without a stage builds {last}");
 }
 
 fn server(name: &str, variable: &str) -> PathBuf {
@@ -358,7 +367,7 @@ fn nats_takes_its_configuration_and_keeps_what_it_acknowledges() {
     std::fs::create_dir_all(&dir).unwrap();
     std::fs::copy(root().join("deploy/nats.conf"), dir.join("nats.conf")).unwrap();
     let check = || Command::new(&path).arg("-t").arg("-c").arg(dir.join("nats.conf")).output().unwrap();
-    assert!(!check().status.success(), "nobody starts it without permissions");
+    assert!(!check().status.success(), "NATS starts without permissions");
     std::fs::write(dir.join("nats-auth.conf"), "accounts { CORE { jetstream: enabled } }\n").unwrap();
     let checked = check();
     assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
@@ -398,5 +407,5 @@ fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
     started.wait().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
     let expected = ["yes", "always", "noeviction"].map(|word| Some(word.to_owned()));
-    assert_eq!(asked.expect("it answers"), expected);
+    assert_eq!(asked.expect("Redis answers"), expected);
 }

@@ -117,7 +117,7 @@ impl Copy {
                 copied.push((path.clone(), place.into_os_string().into_string().unwrap()));
             }
             let has_any = copied.iter().any(|(path, _)| Path::new(path).starts_with(&from));
-            assert!(has_any, "COPY {source}: .dockerignore lets nothing of it through");
+            assert!(has_any, "COPY {source}: .dockerignore excludes all of its files");
         }
         copied
     }

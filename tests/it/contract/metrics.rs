@@ -83,7 +83,7 @@ fn x7_every_query_of_the_dashboard_and_the_alerts_names_metrics_that_exist() {
         let name = rule["alert"].as_str().unwrap();
         let query = rule["expr"].as_str().unwrap();
         assert_eq!(unknown(&[query]), BTreeSet::new(), "in {name}");
-        assert!(!named(query).is_empty(), "{name} asks for nothing of ours");
+        assert!(!named(query).is_empty(), "{name} uses no metric of Trellis");
         for text in
             [&rule["annotations"]["summary"], &rule["annotations"]["hint"], &rule["labels"]["severity"]]
         {
@@ -154,7 +154,7 @@ fn tell_all() -> impl Sized {
 }
 
 #[test]
-fn x7_names_are_those_of_the_list_and_series_are_few_however_many_names_there_are() {
+fn x7_names_are_those_of_the_list_and_the_number_of_series_is_bounded() {
     metrics::switch_on();
     let _told = tell_all();
     let all = parse(&metrics::text());
@@ -193,7 +193,7 @@ fn x7_names_are_those_of_the_list_and_series_are_few_however_many_names_there_ar
     }
     let counted: f64 =
         by_name["gen_ai_invoke_agent_duration_seconds_count"].iter().map(|series| series.value).sum();
-    assert!(counted >= 2_000.0, "nothing is lost, only named less: {counted}");
+    assert!(counted >= 2_000.0, "samples beyond the limit of series were lost: {counted}");
     let holds: Vec<&str> =
         by_name["trellis_hold_seconds_bucket"].iter().map(|series| &*series.labels["le"]).collect();
     assert_eq!((holds.first(), holds.get(12)), (Some(&"0.0005"), Some(&"5")), "{holds:?}");

@@ -71,7 +71,7 @@ fn the_units_of_systemd_name_what_the_binary_and_auth_init_have() {
         let mut used = BTreeSet::new();
         for variable in unit.all("Environment") {
             let (name, value) = variable.split_once('=').unwrap();
-            assert!(known.contains(&format!("env = \"{name}\"")), "{process}: nobody reads {name}");
+            assert!(known.contains(&format!("env = \"{name}\"")), "{process}: no option reads {name}");
             used.extend(value.strip_prefix("%d/"));
             let value = value.replace("%i", "default");
             match name {
@@ -85,7 +85,7 @@ fn the_units_of_systemd_name_what_the_binary_and_auth_init_have() {
         assert!(sets("NATS_INBOX") && sets("NATS_JS_API") == role.js_api().is_some(), "{process}");
         assert_eq!(used, credentials, "{process}");
         for own in unit.all("EnvironmentFile") {
-            assert!(own.starts_with("-/etc/trellis/"), "{process}: {own} may be absent");
+            assert!(own.starts_with("-/etc/trellis/"), "{process}: {own} is not optional");
         }
     }
 }
@@ -196,7 +196,7 @@ fn the_image_is_whole_and_the_same_each_time() {
     assert_eq!(config["rootfs"]["diff_ids"][0], format!("sha256:{}", sha256(&plain)));
     assert_eq!(config["architecture"], "amd64");
     let blobs = std::fs::read_dir(layout.join("blobs/sha256")).unwrap().count();
-    assert_eq!(blobs, 3, "nothing else is in it");
+    assert_eq!(blobs, 3, "the archive has other blobs");
 
     // The same values as in the Dockerfile.
     let dockerfile = file("Dockerfile");

@@ -72,7 +72,7 @@ fn check(name: &str, text: &str) -> Result<(), String> {
         "admin-record" => reads::<wire::AdminRecord>(text),
         "worker-state" => reads::<wire::WorkerState>(text),
         "event-message" => reads::<LoggedEvents>(text),
-        other => Err(format!("an example of `{other}`, which is no message")),
+        other => Err(format!("an example of `{other}`, which is not a message")),
     }
 }
 

@@ -36,7 +36,7 @@ async fn submit(nats: &NatsServer, submission: &str) -> (Option<i32>, String) {
 
 async fn finish(command: &mut Command) -> (Option<i32>, String) {
     let running = command.output();
-    let output = tokio::time::timeout(SOON, running).await.expect("it ends").expect("python3 runs");
+    let output = tokio::time::timeout(SOON, running).await.expect("the program ends").expect("python3 runs");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout) + &text(&output.stderr))
 }
@@ -57,7 +57,7 @@ fn worker(nats: &NatsServer) -> Child {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
+async fn a_client_in_python_submits_waits_and_sees_all_its_mistakes() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let cluster = Cluster::on(&nats, &redis).await;
     cluster.client.run(json!({"goal": "warm"})).await;
@@ -80,7 +80,7 @@ async fn a_client_in_python_submits_waits_and_is_told_all_its_mistakes() {
     let (code, said) =
         submit(&nats, r#"{"goal": "x", "agent_id": "fail", "inputs": {"retryable": false}}"#).await;
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains("failed: ") && said.contains("told to fail"), "{said}");
+    assert!(said.contains("failed: ") && said.contains("failed as requested"), "{said}");
     cluster.stop().await;
 }
 
@@ -144,13 +144,13 @@ async fn a_worker_in_python_runs_a_pool_pays_and_leaves_in_order() {
             }
         }
     };
-    let ours = tokio::time::timeout(SOON, hears).await.expect("it answers");
+    let ours = tokio::time::timeout(SOON, hears).await.expect("the worker answers");
     let drain = json!({"worker_id": ours["worker_id"]}).to_string();
     let drains = Subject::Drain;
     // Long enough for an interpreter on a busy machine: this is asked once.
     let told = cluster.client.bus.gather(&drains, drain.into(), Duration::from_secs(3)).await.unwrap();
-    assert_eq!(told.len(), 1, "only the one that was meant answers");
-    let left = tokio::time::timeout(SOON, python.wait()).await.expect("it leaves").unwrap();
+    assert_eq!(told.len(), 1, "only the named worker answers");
+    let left = tokio::time::timeout(SOON, python.wait()).await.expect("the worker ends").unwrap();
     assert!(left.success(), "{left}");
     cluster.stop().await;
 }

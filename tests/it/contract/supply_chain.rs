@@ -166,6 +166,6 @@ fn no_crate_is_built_twice_or_forbidden_unless_listed() {
     assert_eq!(
         earlier.collect::<BTreeSet<_>>(),
         list(&bans["skip"], "crate"),
-        "the versions beside the newest"
+        "the versions other than the newest"
     );
 }

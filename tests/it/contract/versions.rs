@@ -78,7 +78,7 @@ fn a_message_of_a_later_version_is_read_without_what_it_adds() {
 
 /// Messages from clients differ: there an unknown field is a mistake, and is reported.
 #[test]
-fn a_field_that_nobody_knows_is_a_mistake_of_a_client() {
+fn an_unknown_field_is_a_mistake_of_a_client() {
     let said = json!({"goal": "hello", LATER: 1}).to_string();
     let problems = decode::json::<wire::Spawn>(said.as_bytes()).unwrap_err().to_string();
     assert!(problems.contains(&format!("unknown field `{LATER}`")), "{problems}");

@@ -68,7 +68,7 @@ async fn f28_workers_whose_clocks_are_ten_minutes_wrong() {
         cluster.client.bus.gather(&Subject::Worker, describe, Duration::from_secs(1)).await.unwrap();
     for answer in answers {
         let state: WorkerState = serde_json::from_slice(&answer).unwrap();
-        let ahead = state.clock_ahead_ms.expect("a clock that is wrong is told");
+        let ahead = state.clock_ahead_ms.expect("a worker reports its wrong clock");
         let expected = if state.worker_id.as_str() == "ahead" { 600_000 } else { -600_000 };
         assert!((expected - 30_000..expected + 30_000).contains(&ahead), "{}: {ahead}", state.worker_id);
     }

@@ -174,7 +174,7 @@ async fn f08_two_coordinators_handle_one_message() {
     assert_eq!(
         cluster.store.find(&Find::newest(10 * count)).await.unwrap().len(),
         count,
-        "one message, one run"
+        "each message became one run"
     );
 }
 
@@ -330,11 +330,15 @@ async fn f06_killed_between_the_log_and_the_store_of_a_profile() {
     let unanswered = bus.request(&query_of(&payload), &Headers::new(), payload.into(), wait).await;
     assert!(unanswered.is_err(), "{unanswered:?}");
     cluster.gone("c1").await;
-    assert_eq!(cluster.store.agents().await.unwrap().versions["a"], 1, "it died in between");
+    assert_eq!(
+        cluster.store.agents().await.unwrap().versions["a"],
+        1,
+        "the coordinator died between the two writes"
+    );
     cluster.run("c1");
     cluster.all_there().await;
     let agents = cluster.store.agents().await.unwrap();
     assert!(agents.versions["a"] == 2 && agents.profiles["a"].contains("\"2\""), "{agents:?}");
     cluster.apply(changed).await;
-    assert_eq!(cluster.store.agents().await.unwrap(), agents, "repeated, it changes nothing");
+    assert_eq!(cluster.store.agents().await.unwrap(), agents, "the repeated request changes nothing");
 }

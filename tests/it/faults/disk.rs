@@ -15,7 +15,7 @@ const DISK: u64 = 192;
 /// Power cuts until one has certainly lost unsynced writes.
 const CUTS: usize = 8;
 
-#[expect(clippy::print_stderr, reason = "who runs the tests is told what was not checked")]
+#[expect(clippy::print_stderr, reason = "the user of the tests sees which check was skipped")]
 fn disks() -> bool {
     let allowed = Disk::allowed();
     if !allowed {
@@ -65,7 +65,7 @@ async fn f17_redis_loses_power_and_the_last_second() {
             return;
         }
     }
-    panic!("no power cut lost anything");
+    panic!("no power cut lost a write");
 }
 
 /// proves: failing closed, and recovery. NATS refuses messages that it can't store, and Redis exits

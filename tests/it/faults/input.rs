@@ -92,7 +92,7 @@ async fn f27_everything_three_times_in_random_order() {
                 other => panic!("{other:?}"),
             }
         }
-        assert!(leases.iter().all(|lease| *lease == leases[0]), "one token, one claim");
+        assert!(leases.iter().all(|lease| *lease == leases[0]), "all claims with one token got one lease");
         let lease = leases.remove(0);
         let cents = |cents| Amount::new(Usd::from_cents(cents), domain::Tokens::new(10));
         let hold = Hold {
@@ -235,7 +235,7 @@ async fn f33_a_cancel_racing_the_result() {
         let outcome = cluster.outcome(*run).await;
         cancelled += usize::from(outcome.context.status == EndStatus::Cancelled);
     }
-    assert!(cancelled > 0, "no race");
+    assert!(cancelled > 0, "no cancel came first");
 }
 
 /// A run of one step whose child was claimed. The stored child is changed while no coordinator
@@ -290,7 +290,7 @@ async fn f23_t2_a_message_whose_decision_panics_is_given_up() {
         let read = |letter: &StoredMessage| serde_json::from_slice::<Value>(&letter.payload).unwrap();
         letters.iter().map(read).find(|letter| letter["refusal"]["code"] == "internal")
     };
-    eventually("the result of its child is given up", async || told().await.is_some()).await;
+    eventually("the coordinator gives up the result of the child", async || told().await.is_some()).await;
     let letter = told().await.unwrap();
     assert_eq!(letter["trace_id"], json!(broken), "{letter:#}");
     let other = cluster.begin(json!({"goal": "hello"})).await;

@@ -116,7 +116,7 @@ async fn f14_the_store_of_nats_wiped() {
     let thinking = cluster.begin(thinking).await;
     gate.reached().await;
     let journaled = |trace: &Trace| trace.root().is_some_and(|root| root.lifecycle.progress.journaled > 0);
-    cluster.until(thinking, "known to have a journal", journaled).await;
+    cluster.until(thinking, "its journal is known", journaled).await;
     let mut runs = vec![asking, paused, thinking];
     for _ in 0..3 {
         runs.push(cluster.begin(sleep(5_000)).await);
@@ -147,7 +147,7 @@ async fn f14_the_store_of_nats_wiped() {
             false => assert_eq!(end.status, EndStatus::Completed, "{end:#?}"),
         }
         let told = cluster.client.bus.read(&Filter::OutcomesOf(run)).await.unwrap();
-        assert_eq!(told.len(), 1, "its outcome");
+        assert_eq!(told.len(), 1, "the outcome is published once");
     }
     let trace = cluster.stored(thinking).await.unwrap();
     let wrong = checker::against_bill(&trace, Usd::from_nanos(model.billed_nanos()), cap, Usd::ZERO);

@@ -120,7 +120,7 @@ async fn f26_slow_readers_are_cut_off_and_a_worker_comes_back() {
     cluster.pause("w1");
     // After a while the data exceeds all buffers in between.
     let piece = bytes::Bytes::from(vec![b' '; 500_000]);
-    eventually("both are cut off", async || {
+    eventually("both processes are cut off", async || {
         cluster.client.bus.broadcast(&Subject::Worker, &Headers::new(), piece.clone()).await.unwrap();
         cut_off(&cluster.nats.log()) >= 2
     })
@@ -132,5 +132,5 @@ async fn f26_slow_readers_are_cut_off_and_a_worker_comes_back() {
     assert!(cluster.log("w1").contains("the connection was lost"), "{}", cluster.log("w1"));
     let mut all = Vec::new();
     let ended = tokio::time::timeout(SOON, observer.read_to_end(&mut all)).await;
-    assert!(ended.is_ok(), "it was not cut off");
+    assert!(ended.is_ok(), "the slow consumer was not cut off");
 }

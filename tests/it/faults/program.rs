@@ -53,7 +53,7 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     let worker = cluster.pid("w1");
 
     let killed = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-    eventually("it runs", async || !shells(&word).is_empty()).await;
+    eventually("the program runs", async || !shells(&word).is_empty()).await;
     shells(&word).into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).unwrap());
     let outcome = cluster.outcome(killed).await.context;
     let error = outcome.error.map(|error| error.message).unwrap_or_default();
@@ -62,12 +62,12 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     // The process between the worker and the sandbox is killed: the worker gets no exit code at
     // all.
     let between = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-    eventually("it runs", async || !shells(&word).is_empty()).await;
+    eventually("the program runs", async || !shells(&word).is_empty()).await;
     children(worker).into_iter().for_each(|pid| kill(pid, Signal::SIGKILL).unwrap());
     let outcome = cluster.outcome(between).await.context;
     let error = outcome.error.map(|error| error.message).unwrap_or_default();
     assert!(outcome.status == EndStatus::Failed && error.contains("signal 9 (SIGKILL)"), "{error}");
-    eventually("nothing of it is left", async || shells(&word).is_empty()).await;
+    eventually("no process of the program is left", async || shells(&word).is_empty()).await;
 
     let forks = cluster.begin(json!({"goal": "fork", "agent_id": "forks"})).await;
     let outcome = cluster.outcome(forks).await.context;
@@ -80,10 +80,10 @@ async fn f04_a_program_that_is_killed_forks_without_end_or_ignores_sigterm() {
     );
 
     let ignores = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-    eventually("it runs", async || !shells(&word).is_empty()).await;
+    eventually("the program runs", async || !shells(&word).is_empty()).await;
     cluster.cancel(ignores).await;
     assert_eq!(cluster.outcome(ignores).await.context.status, EndStatus::Cancelled);
-    eventually("it is gone", async || shells(&word).is_empty()).await;
+    eventually("the program has ended", async || shells(&word).is_empty()).await;
 
     let quiet = cluster.begin(json!({"goal": "go", "agent_id": "quiet"})).await;
     let outcome = cluster.outcome(quiet).await.context;

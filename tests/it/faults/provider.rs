@@ -109,7 +109,7 @@ async fn f30_an_agent_that_spawns_without_end() {
     let run = cluster.begin(json!({"goal": "b", "agent_id": "bomb", "max_cost_usd": 2})).await;
     cluster.check(&[run]).await;
     let trace = cluster.client.trace(run).await;
-    assert_eq!(trace.contexts().len(), contexts, "as many as may be");
+    assert_eq!(trace.contexts().len(), contexts, "the number of contexts that the limit allows");
     assert_eq!(trace.contexts().iter().map(|node| node.identity.depth).max(), Some(depth));
     let billed = Usd::from_nanos(model.billed_nanos());
     let wrong = checker::against_bill(&trace, billed, Usd::from_cents(200), Usd::ZERO);

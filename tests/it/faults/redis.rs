@@ -121,7 +121,7 @@ async fn f18_redis_wiped_while_all_is_quiet() {
     let mut cluster = Processes::start_as(|| Shape { settings, ..Shape::new(1, 1) }).await;
     let run = cluster.begin(json!({"goal": "again", "agent_id": "fail", "inputs": {"times": 1}})).await;
     cluster
-        .until(run, "to be retried", |trace| {
+        .until(run, "waiting for a retry", |trace| {
             let status = trace.root().map(|root| root.status.clone());
             matches!(status, Some(Status::Working(Phase::Queued { sent_at: None, .. })))
         })
@@ -158,7 +158,7 @@ async fn f19_a_stale_replica_of_redis_takes_over() {
     runs.extend(drive(&cluster, 12).await);
     cluster.check(&runs).await;
     let noticed = |name: &str| cluster.log(name).contains("has lost acknowledged writes");
-    assert!(noticed("c1") || noticed("c2"), "nothing was lost");
+    assert!(noticed("c1") || noticed("c2"), "no coordinator noticed the lost write");
 }
 
 /// proves: a missing script is loaded again, and a write that is refused for lack of memory changes

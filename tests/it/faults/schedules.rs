@@ -32,7 +32,7 @@ async fn shown(cluster: &Processes) -> ScheduleShown {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("nobody shows the schedule");
+    panic!("no coordinator answers with the schedule");
 }
 
 /// Each coordinator aborts at its first passing of `point`, until none is left. Then they are
@@ -63,7 +63,7 @@ async fn killed_at(point: &str) {
     let enough = shown(&cluster).await.summary.runs + 3;
     let deadline = Instant::now() + Duration::from_secs(120);
     while shown(&cluster).await.summary.runs < enough {
-        assert!(Instant::now() < deadline, "it goes on");
+        assert!(Instant::now() < deadline, "the schedule did not continue");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     while asked(&cluster, json!({"pause_schedule": {"name": "often"}})).await.is_none() {}
@@ -73,7 +73,7 @@ async fn killed_at(point: &str) {
         let state: serde_json::Value = serde_json::from_slice(&state.payload).unwrap();
         state["pending"].is_null()
     };
-    trellis_tests::cluster::eventually("all are submitted", quiet).await;
+    trellis_tests::cluster::eventually("all ticks are submitted", quiet).await;
     let shown = shown(&cluster).await;
     let find = Find { terms: vec![vec!["label:schedule=often".into()]], ..Find::newest(1_000) };
     let found: Vec<TraceId> =
@@ -87,7 +87,7 @@ async fn killed_at(point: &str) {
         .map(|tick| ReadySchedule::trace_of(&"often".parse().unwrap(), 1, shown.changed_at, tick))
         .collect();
     assert_eq!(found.iter().copied().collect::<BTreeSet<_>>(), expected);
-    assert_eq!(found.len(), runs, "each once, and {runs} ticks were run");
+    assert_eq!(found.len(), runs, "each tick ran once, and {runs} ticks ran");
     cluster.check(&found).await;
 }
 

@@ -34,7 +34,7 @@ async fn f01_a_worker_killed_before_its_claim() {
             if info.num_ack_pending == 1 {
                 break;
             }
-            assert!(tries < 3_600, "nobody took it: {info:?}");
+            assert!(tries < 3_600, "no worker took the message: {info:?}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         cluster.kill("w1");
@@ -123,11 +123,11 @@ async fn f03_work_delivered_again_after_its_result() {
         if stream.info().await.unwrap().state.messages == 0 {
             break;
         }
-        assert!(tries < 3_600, "it is not taken out of the queue");
+        assert!(tries < 3_600, "the message is not removed from the queue");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     cluster.check(&[run]).await;
-    assert_eq!(cluster.client.trace(run).await.version(), version, "nothing happened");
+    assert_eq!(cluster.client.trace(run).await.version(), version, "the trace has not changed");
 }
 
 /// proves: fencing by attempt and token. A worker is stopped until its lease has expired and
@@ -163,7 +163,7 @@ async fn f05_a_worker_stopped_for_two_leases() {
         assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
         assert!(!format!("{:?}", outcome.context.result).contains("stolen"), "{outcome:#?}");
         cluster
-            .until(run, "booked for both", |trace| {
+            .until(run, "both costs booked", |trace| {
                 // The real cost, if the attempt was stopped after the call; otherwise the hold
                 // (B10).
                 let budget = &trace.root().unwrap().budget;

@@ -128,7 +128,7 @@ async fn too_much_too_slow_and_too_often_is_refused() {
     assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("slow_body"), "{answer}");
     for half in ["", "GET /v1/ru", "GET /v1/runs HTTP/1.1\r\nhost: local"] {
         let answer = raw(front.address, half.as_bytes()).await;
-        assert!(!answer.contains("200 OK"), "{half:?} is closed: {answer}");
+        assert!(!answer.contains("200 OK"), "a request with {half:?} was answered: {answer}");
     }
     let head = format!("GET /v1/runs HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "y".repeat(9000));
     let answer = raw(front.address, head.as_bytes()).await;
@@ -139,7 +139,7 @@ async fn too_much_too_slow_and_too_often_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_asks_too_often_is_told_when_to_come_again() {
+async fn too_many_requests_get_the_time_of_the_next_one() {
     let mut config = config();
     (config.limits.per_second, config.limits.burst) = (1, 3);
     let front = Front::with(config, Cluster::embedded()).await;
@@ -151,10 +151,10 @@ async fn whoever_asks_too_often_is_told_when_to_come_again() {
             break;
         }
     }
-    let refused = refused.expect("twenty at once are too many");
+    let refused = refused.expect("one of twenty requests is refused");
     assert!(refused.headers()["retry-after"].to_str().unwrap().parse::<u64>().unwrap() >= 1);
     assert_eq!(told(refused, 429).await["code"], "too_many_requests");
-    assert_eq!(front.get("/healthz").send().await.unwrap().status(), 200, "health is not counted");
+    assert_eq!(front.get("/healthz").send().await.unwrap().status(), 200, "health requests are not limited");
     front.stop().await;
 }
 
@@ -169,7 +169,7 @@ async fn tokens_can_not_be_guessed_at_full_speed() {
     }
     assert!(statuses.starts_with(&[401]) && statuses.contains(&429), "{statuses:?}");
     let known = front.get("/v1/agents").bearer_auth("t").send().await.unwrap();
-    assert_eq!(known.status(), 200, "who guesses takes nothing from who knows");
+    assert_eq!(known.status(), 200, "wrong tokens do not limit a user with a valid token");
     front.stop().await;
 }
 
@@ -190,9 +190,12 @@ async fn no_more_connections_are_served_at_once_than_allowed() {
     }
     let mut third = TcpStream::connect(front.address).await.unwrap();
     third.write_all(ask).await.unwrap();
-    assert!(timeout(Duration::from_millis(300), third.read_exact(&mut answer)).await.is_err(), "it waits");
+    assert!(
+        timeout(Duration::from_millis(300), third.read_exact(&mut answer)).await.is_err(),
+        "the third connection waits"
+    );
     open.pop();
-    timeout(SOON, third.read_exact(&mut answer)).await.expect("there is room").unwrap();
+    timeout(SOON, third.read_exact(&mut answer)).await.expect("the third connection is served").unwrap();
     drop((open, third));
     front.stop().await;
 }

@@ -65,7 +65,7 @@ async fn g16_schedules_are_put_paused_resumed_run_and_deleted() {
     let first = told(ran, 201).await;
     assert_eq!(place, format!("/v1/runs/{}", first["trace_id"].as_str().unwrap()));
     assert_eq!(told(run().await, 201).await, first, "the same key is the same run");
-    eventually("it ends", async || !front.value(&place).await["outcome"].is_null()).await;
+    eventually("the run ends", async || !front.value(&place).await["outcome"].is_null()).await;
     assert_eq!(delete(&front, path).await["name"], "nightly");
     for what in ["pause", "resume", "run"] {
         assert_eq!(told(post(what).await, 404).await["code"], "malformed");
@@ -108,7 +108,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
         front.cluster.client.publish(Subject::Cancel, &json!({"nonsense": 1})).await;
     }
     let count = async || front.value("/v1/dead").await["letters"].as_array().unwrap().len();
-    eventually("they are refused", async || count().await == 3).await;
+    eventually("the messages are dead letters", async || count().await == 3).await;
     let page = front.value("/v1/dead?limit=2&kind=cancel").await;
     let letters = page["letters"].as_array().unwrap();
     assert!(
@@ -132,14 +132,14 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
     let sent = told(again(r#"{"nonsense":1}"#).send().await.unwrap(), 202).await;
     assert_eq!(sent["subject"], "agent.cancel");
     problem(again(r#"{"nonsense":1}"#), 404, "no_letter").await;
-    eventually("it is refused again", async || count().await == 3).await;
+    eventually("the retried message is a dead letter again", async || count().await == 3).await;
     let dropped = front.ask(Method::DELETE, &path(&letters[1])).send().await.unwrap();
     assert_eq!(dropped.status(), 204);
     problem(front.ask(Method::DELETE, &path(&letters[1])), 404, "no_letter").await;
     assert_eq!(count().await, 2);
     let drained = front.ask(Method::POST, "/v1/workers/worker/drain").send().await.unwrap();
     assert_eq!(told(drained, 202).await["worker_id"], "worker");
-    eventually("it drains", async || {
+    eventually("the worker drains", async || {
         let workers = front.value("/v1/workers").await;
         workers.as_array().unwrap().iter().all(|worker| worker["draining"] == true)
     })
@@ -148,7 +148,7 @@ async fn workers_coordinators_and_dead_letters_are_listed_and_a_worker_drained()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_coordinator_a_client_is_told_to_come_again() {
+async fn without_a_coordinator_a_client_gets_a_time_to_retry() {
     let bus = bus::Bus::Memory(bus::Memory::new(Default::default()));
     let server = gateway::Server::bind(super::config(), bus).await.unwrap();
     let address = server.address();

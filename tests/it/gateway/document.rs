@@ -82,7 +82,11 @@ fn the_page_lists_every_route_with_the_roles_that_may() {
     let rows = page.lines().filter(|line| {
         ["GET", "POST", "PUT", "DELETE"].iter().any(|method| line.starts_with(&format!("| `{method}` |")))
     });
-    assert_eq!(rows.count(), ROUTES.len() - 1 + 2, "and no other, but /healthz and /readyz");
+    assert_eq!(
+        rows.count(),
+        ROUTES.len() - 1 + 2,
+        "the table has other routes than these, /healthz and /readyz"
+    );
 }
 
 /// proves: the server behaves as the document describes, for generated requests, valid and invalid

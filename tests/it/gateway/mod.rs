@@ -110,7 +110,7 @@ pub(super) async fn told(response: Response, status: u16) -> Value {
     let text = response.text().await.unwrap();
     assert_eq!(found, status, "{text}");
     assert_eq!(is_problem, status >= 400, "{text}");
-    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: no JSON: {text}"));
+    let value: Value = serde_json::from_str(&text).unwrap_or_else(|_| panic!("{status}: not JSON: {text}"));
     if is_problem {
         assert_eq!(value["status"], status, "{text}");
         for member in ["type", "title", "detail", "code", "message"] {

@@ -71,12 +71,12 @@ async fn x10_a_browser_signs_in_by_a_token_or_a_code_and_no_other_page_acts_for_
     assert_eq!(status(signed_in(page(front.get("/")))).await, 200);
     assert_eq!(status(signed_in(front.get("/v1/runs"))).await, 200);
     let submit = || signed_in(front.post("/v1/runs", &json!({"goal": "hello"})));
-    assert_eq!(status(submit()).await, 401, "it does not say from where it comes");
+    assert_eq!(status(submit()).await, 401, "a request without an origin is refused");
     assert_eq!(status(submit().header("origin", "http://127.0.0.1:1")).await, 403);
     assert_eq!(status(submit().header("origin", &own).header("sec-fetch-site", "same-site")).await, 401);
     assert_eq!(status(submit().header("origin", &own).header("sec-fetch-site", "same-origin")).await, 201);
     let of_neighbour = signed_in(front.get("/v1/runs")).header("sec-fetch-site", "same-site");
-    assert_eq!(status(of_neighbour).await, 401, "a page of another port of this machine");
+    assert_eq!(status(of_neighbour).await, 401, "a form from a page of another port is refused");
     let forged = session.replace("anna", "local");
     assert_eq!(status(page(front.get("/")).header("cookie", forged)).await, 401);
 
@@ -86,7 +86,7 @@ async fn x10_a_browser_signs_in_by_a_token_or_a_code_and_no_other_page_acts_for_
     assert_eq!(answer.status(), 303);
     let by_code = cookie(&answer);
     assert_eq!(status(page(front.get("/")).header("cookie", by_code)).await, 200);
-    assert_eq!(status(with(sign_in("code", &code), &own)).await, 401, "it counts once");
+    assert_eq!(status(with(sign_in("code", &code), &own)).await, 401, "a code is valid once");
 
     std::fs::write(&file, token::line("anna", &[Kind::Client], "a new one").unwrap()).unwrap();
     eventually("the session ends with its token", async || {
@@ -97,7 +97,7 @@ async fn x10_a_browser_signs_in_by_a_token_or_a_code_and_no_other_page_acts_for_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_what_agents_say_stays_text_on_the_page() {
+async fn x10_the_text_of_agents_stays_text_on_the_page() {
     let front = Front::start().await;
     for hostile in HOSTILE {
         let agent = json!({"agent_id": "bad", "kind": "llm", "model": "scripted", "description": hostile,
@@ -117,7 +117,7 @@ async fn x10_what_agents_say_stays_text_on_the_page() {
             let answer = page(front.get(&path)).send().await.unwrap();
             assert_eq!(answer.status(), 200, "{path}");
             let shown = answer.text().await.unwrap();
-            assert!(!shown.contains(hostile), "{path} has {hostile} as it is");
+            assert!(!shown.contains(hostile), "{path} has {hostile} without escapes");
             let escaped = hostile
                 .replace('&', "&amp;")
                 .replace('<', "&lt;")
@@ -130,7 +130,7 @@ async fn x10_what_agents_say_stays_text_on_the_page() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_the_page_of_a_run_goes_on_as_the_run_does() {
+async fn x10_the_page_of_a_run_follows_the_run() {
     let front = Front::start().await;
     let trace = front.run(json!({"goal": "hello", "child_id": "w"})).await;
     let shown = page(front.get(&format!("/runs/{trace}"))).send().await.unwrap().text().await.unwrap();
@@ -176,7 +176,7 @@ async fn x10_the_money_of_a_run_is_shown_as_it_is_and_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_order() {
+async fn x10_a_list_that_grew_since_the_page_was_made_is_sent_with_its_rows_in_order() {
     let front = Front::start().await;
     let inputs = json!({"depth": 1, "width": 250, "leaf": "echo"});
     let run = json!({"goal": "wide", "agent_id": "tree", "child_id": "w", "inputs": inputs, "limits": {"max_children": 300}});
@@ -196,12 +196,13 @@ async fn x10_a_list_that_grew_since_the_page_was_made_is_told_with_its_rows_in_o
         front.get(&path).send().await.unwrap().text().await.unwrap()
     };
     let told = live("w:1").await;
-    let place =
-        |row: &str| told.find(&format!("\"c-w-{row}\"")).unwrap_or_else(|| panic!("{row} is not told"));
+    let place = |row: &str| {
+        told.find(&format!("\"c-w-{row}\"")).unwrap_or_else(|| panic!("{row} is not in the stream"))
+    };
     assert!(place("1") < place("2") && place("2") < place("200"), "{told}");
-    assert!(!told.contains("\"c-w-201\"") && told.contains("50 more"), "no more than was loaded");
-    assert!(live("w:250").await.contains("\"c-w-250\""), "rows that were loaded change, too");
-    assert!(!live("").await.contains("\"c-w-1\""), "a list that is closed is not told");
+    assert!(!told.contains("\"c-w-201\"") && told.contains("50 more"), "only loaded rows are updated");
+    assert!(live("w:250").await.contains("\"c-w-250\""), "loaded rows are updated too");
+    assert!(!live("").await.contains("\"c-w-1\""), "a closed list gets no updates");
     front.stop().await;
 }
 

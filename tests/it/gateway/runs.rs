@@ -26,7 +26,7 @@ pub(super) async fn waiting(front: &Front) -> String {
     let message = json!({"goal": "write", "agent_id": "scribe", "child_id": "w", "max_cost_usd": 1});
     let accepted = told(front.post("/v1/runs", &message).send().await.unwrap(), 201).await;
     let trace = accepted["trace_id"].as_str().unwrap().to_owned();
-    eventually("it asks", async || {
+    eventually("the agent asks a question", async || {
         let shown = front.value(&format!("/v1/runs/{trace}")).await;
         shown["contexts"][0]["status"] == "input_required"
     })
@@ -42,7 +42,7 @@ pub(super) async fn answered(front: &Front, trace: &str) {
 
 async fn ended(front: &Front, trace: &str) -> Value {
     let path = format!("/v1/runs/{trace}");
-    eventually("it ends", async || !front.value(&path).await["outcome"].is_null()).await;
+    eventually("the run ends", async || !front.value(&path).await["outcome"].is_null()).await;
     front.value(&path).await
 }
 
@@ -83,7 +83,7 @@ async fn try_everything(front: Front) {
     let words = json!({"text": "be brief", "id": "m1"});
     for _ in 0..2 {
         let said = told(front.post(&format!("{context}/tell"), &words).send().await.unwrap(), 200).await;
-        assert_eq!(said, json!({"child_id": "w", "number": 1}), "the same message is one");
+        assert_eq!(said, json!({"child_id": "w", "number": 1}), "the same message twice is one message");
     }
     let raise = json!({"child_id": "w", "max_cost_usd": 2});
     assert_eq!(
@@ -91,7 +91,7 @@ async fn try_everything(front: Front) {
         true
     );
     let limit = async || front.value(&run).await["contexts"][0]["budget"]["limit"]["cost_usd"].clone();
-    eventually("it is raised", async || limit().await == 2 || limit().await == 2.0).await;
+    eventually("the budget is raised", async || limit().await == 2 || limit().await == 2.0).await;
     let lower = json!({"child_id": "w", "max_cost_usd": "0.5"});
     problem(front.post(&format!("{run}/raise"), &lower), 409, "not_a_raise").await;
     for nothing in [json!({"child_id": "w"}), json!({"child_id": "w", "max_cost_usd": null})] {
@@ -101,7 +101,8 @@ async fn try_everything(front: Front) {
     let charge = json!({"child_id": "w", "key": "bill-1", "amount": {"cost_usd": "0.25", "tokens": 0}});
     told(front.post(&format!("{run}/charge"), &charge).send().await.unwrap(), 202).await;
     let spent = async || front.value(&run).await["contexts"][0]["budget"]["spent"]["cost_usd"].clone();
-    eventually("it is booked", async || spent().await.as_f64().is_some_and(|spent| spent >= 0.25)).await;
+    eventually("the charge is booked", async || spent().await.as_f64().is_some_and(|spent| spent >= 0.25))
+        .await;
     let restore = json!({"child_id": "w", "to": 99});
     problem(front.post(&format!("{run}/restore"), &restore), 409, "not_restorable").await;
     problem(front.post(&format!("{context}/answers/7"), &json!({"answer": "no"})), 404, "no_question").await;
@@ -129,7 +130,7 @@ async fn try_everything(front: Front) {
     problem(front.post(&format!("{run}/restore"), &json!({"child_id": "w", "to": 1})), 409, "not_restorable")
         .await;
     told(front.post(&format!("{run}/delete"), &json!({})).send().await.unwrap(), 202).await;
-    eventually("it is deleted", async || front.value(&run).await["deleted"] == json!(["w"])).await;
+    eventually("the run is deleted", async || front.value(&run).await["deleted"] == json!(["w"])).await;
     problem(front.get(&format!("{run}/result")), 404, "deleted").await;
 
     let trace = waiting(&front).await;
@@ -176,7 +177,7 @@ async fn files(front: &Front, context: &str) {
     assert_eq!(told(behind, 416).await["code"], "range");
     let other =
         front.get(&path).header("range", "bytes=2-4").header("if-range", "\"x\"").send().await.unwrap();
-    assert_eq!(other.status(), 200, "a part of something else is of no use");
+    assert_eq!(other.status(), 200, "a range of another version gives the whole file");
     let same = front.get(&path).header("if-none-match", tag).send().await.unwrap();
     assert_eq!((same.status().as_u16(), same.text().await.unwrap().as_str()), (304, ""));
     problem(front.get(&format!("{context}/outputs/deep/none")), 404, "no_file").await;
@@ -221,7 +222,7 @@ async fn a_run_that_did_not_change_is_not_sent_again() {
     }
     told(front.get(&path).header("if-none-match", "\"1-1\"").send().await.unwrap(), 200).await;
     told(front.post(&format!("{path}/delete"), &json!({})).send().await.unwrap(), 202).await;
-    eventually("its tag is another", async || {
+    eventually("the tag has changed", async || {
         front.get(&path).header("if-none-match", &tag).send().await.unwrap().status() == 200
     })
     .await;

@@ -50,7 +50,10 @@ impl Stream {
                 }
                 continue;
             }
-            let part = tokio::time::timeout(SOON, self.response.chunk()).await.expect("in time").unwrap()?;
+            let part = tokio::time::timeout(SOON, self.response.chunk())
+                .await
+                .expect("a part of the stream arrives in time")
+                .unwrap()?;
             self.text.push_str(std::str::from_utf8(&part).unwrap());
         }
     }
@@ -74,16 +77,16 @@ async fn g9_a_stream_resumes_behind_every_event_without_loss_or_repetition() {
     let listed = front.value(&path).await;
     let events: Vec<Value> =
         all.iter().filter(|event| event.kind == "event").map(|event| event.data.clone()).collect();
-    assert_eq!(json!(events), listed, "the stream and the list are the same");
+    assert_eq!(json!(events), listed, "the stream and the list have the same events");
     let outcome = all.last().unwrap();
     assert_eq!((outcome.kind.as_str(), &outcome.data["status"]), ("outcome", &json!("completed")));
-    assert_eq!(all.len(), events.len() + 1, "the outcome of the root comes once, and last");
+    assert_eq!(all.len(), events.len() + 1, "the outcome of the root is sent once, at the end");
     for (place, event) in all.iter().enumerate().take(all.len() - 1) {
         let rest = Stream::open(&front, &path, Some(&event.id)).await.rest().await;
-        assert_eq!(rest, all[place + 1..], "behind {}", event.id);
+        assert_eq!(rest, all[place + 1..], "the events after {}", event.id);
     }
     let after = front.get(&path).header("accept", "text/event-stream").header("last-event-id", &outcome.id);
-    assert_eq!(after.send().await.unwrap().status(), 204, "a browser asks no more");
+    assert_eq!(after.send().await.unwrap().status(), 204, "a browser does not connect again");
     // A recreated log starts again at 1: all of it is new.
     let (_, rest) = all[3].id.split_once('-').unwrap();
     let anew = Stream::open(&front, &path, Some(&format!("7-{rest}"))).await.rest().await;
@@ -96,7 +99,7 @@ async fn g9_a_stream_resumes_behind_every_event_without_loss_or_repetition() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_a_stream_of_a_live_run_goes_on_to_its_outcome_and_words_are_heard_as_they_are_said() {
+async fn g9_a_stream_of_a_live_run_ends_with_its_outcome_and_has_live_output() {
     let mut config = config();
     config.limits.heartbeat = std::time::Duration::from_millis(50);
     let front = Front::with(config, trellis_tests::cluster::Cluster::embedded()).await;
@@ -131,5 +134,5 @@ async fn a_silent_stream_says_that_it_is_there_and_ends_when_the_server_stops() 
     tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     assert!(!reading.is_finished(), "the run is live");
     front.stop().await;
-    assert!(reading.await.unwrap() > 0, "it said so");
+    assert!(reading.await.unwrap() > 0, "the stream has sent a sign of life");
 }

@@ -108,7 +108,7 @@ impl Tokens {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s1_each_role_may_what_its_subjects_allow_and_nothing_else() {
+async fn s1_each_role_may_do_what_its_subjects_allow_and_nothing_else() {
     let tokens = Tokens::new();
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
     for (method, path, allowed) in ROUTES {
@@ -156,8 +156,10 @@ async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
         let answer = asked.send().await.unwrap();
         (answer.status().as_u16(), answer.text().await.unwrap())
     };
-    eventually("it asks", async || look("/questions", Kind::Client).await.1.contains("&lt;img src=x&gt;"))
-        .await;
+    eventually("the agent asks a question", async || {
+        look("/questions", Kind::Client).await.1.contains("&lt;img src=x&gt;")
+    })
+    .await;
     for (kind, bit) in ROLES {
         for (path, allowed) in [
             ("/questions", ALL),
@@ -188,14 +190,14 @@ async fn s1_the_page_offers_each_role_what_it_may_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token() {
+async fn s7_actions_of_administrators_are_recorded_with_the_name_of_their_token() {
     let tokens = Tokens::new();
     tokens.write(&token::line("ops-anna", &[Kind::Admin], "t").unwrap());
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
     let agent = json!({"agent_id": "a", "kind": "llm", "model": "scripted", "script": [{"say": "x"}]});
     told(front.ask(Method::PUT, "/v1/agents/a").bearer_auth("t").json(&agent).send().await.unwrap(), 200)
         .await;
-    eventually("it is recorded", async || {
+    eventually("the action is recorded", async || {
         let stored = front.cluster.client.bus.read(&Filter::Audits).await.unwrap();
         stored.iter().any(|stored| {
             let record: AdminRecord = serde_json::from_slice(&stored.payload).unwrap();
@@ -208,7 +210,7 @@ async fn s7_what_administrators_ask_for_is_recorded_with_the_name_of_their_token
 
 /// proves: the right to read dead letters does not include the right to send their messages again.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
+async fn s7_a_dead_letter_is_sent_again_only_with_the_right_to_send_its_message() {
     let tokens = Tokens::new();
     let front = Front::with(tokens.config(), Cluster::embedded()).await;
     let nonsense = json!({"nonsense": 1});
@@ -219,7 +221,7 @@ async fn s7_a_dead_letter_is_sent_again_by_who_may_send_its_message() {
         let answer = front.get("/v1/dead").bearer_auth("admin").send().await.unwrap();
         told(answer, 200).await["letters"].as_array().unwrap().clone()
     };
-    eventually("they are refused", async || letters().await.len() == 2).await;
+    eventually("the messages are dead letters", async || letters().await.len() == 2).await;
     for letter in letters().await {
         let path = format!("/v1/dead/{}/{}/retry", letter["kind"].as_str().unwrap(), letter["sequence"]);
         let answer = front.post(&path, &nonsense).bearer_auth("admin").send().await.unwrap();
@@ -245,13 +247,17 @@ async fn s1_the_file_is_read_again_a_broken_one_changes_nothing_and_a_token_that
     };
     assert_eq!((status("t1").await, status("t2").await), (200, 401));
     tokens.write(&format!("# both\n{}\n{}\n", line("one", "t1"), line("two", "t2")));
-    eventually("the second counts", async || status("t2").await == 200).await;
+    eventually("the second file is valid", async || status("t2").await == 200).await;
     tokens.write("two client nonsense");
     let again = format!("{}\nthree client", line("one", "t3"));
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
     tokens.write(&again);
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    assert_eq!((status("t1").await, status("t2").await, status("t3").await), (200, 200, 401), "as before");
+    assert_eq!(
+        (status("t1").await, status("t2").await, status("t3").await),
+        (200, 200, 401),
+        "the tokens of the last valid file remain"
+    );
 
     let agent = json!({"goal": "Which?", "agent_id": "ask", "child_id": "w"});
     let sent = front.post("/v1/runs", &agent).bearer_auth("t1").send().await.unwrap();
@@ -263,16 +269,16 @@ async fn s1_the_file_is_read_again_a_broken_one_changes_nothing_and_a_token_that
     let ended = tokio::time::timeout(trellis_tests::cluster::SOON, async {
         while response.chunk().await.unwrap().is_some() {}
     });
-    ended.await.expect("the stream of a token that is gone ends");
+    ended.await.expect("the stream of a removed token ends");
     assert_eq!((status("t1").await, status("t2").await), (401, 200));
     std::fs::remove_file(tokens.path()).unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
-    assert_eq!(status("t2").await, 200, "a file that is not there changes nothing");
+    assert_eq!(status("t2").await, 200, "a missing file changes nothing");
     front.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_token_has_all_rights_and_without_it_there_are_none() {
+async fn one_token_has_all_rights_and_a_request_without_it_has_none() {
     let secret = token::fresh();
     let front = Front::with(Config { token: Some(secret.clone()), ..config() }, Cluster::embedded()).await;
     problem(front.get("/v1/dead"), 401, "unauthenticated").await;

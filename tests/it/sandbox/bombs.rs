@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{apply, cluster, error, pool, python, result};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i4_f04_bombs_are_put_out_and_the_failure_says_which() {
+async fn i4_f04_bombs_are_stopped_and_the_failure_names_the_limit() {
     let cluster = cluster(&[&[]]);
     let agent = |id: &str, script: &str| {
         json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script],
@@ -118,7 +118,7 @@ const TOGETHER: [(&str, &str, &str); 10] = [
 
 /// Without a pid namespace the watch must search for the processes.
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_what_the_processes_of_a_program_use_together_is_bounded() {
+async fn s4_the_processes_of_a_program_are_bounded_together() {
     let sets: [&[&str]; 2] = [&[], &["pid_namespace", "network_namespace"]];
     let cluster = cluster(&sets);
     let mut wrong = Vec::new();

@@ -91,7 +91,7 @@ async fn p_a_program_killed_after_a_tool_and_after_a_spawn() {
 
 /// proves: if the journal's last entry is the result, it is reported again, and no program is run.
 #[tokio::test(flavor = "multi_thread")]
-async fn f03_a_program_killed_after_its_result_was_written_down_and_after_it_was_told() {
+async fn f03_a_program_killed_after_its_result_was_written_and_after_it_was_reported() {
     author_survives("finished:3", 0).await;
     author_survives("reported:3", 0).await;
 }
@@ -182,5 +182,5 @@ async fn accepted(page: &TcpListener) -> TcpStream {
         }
         stream
     };
-    tokio::time::timeout(SOON, accepting).await.expect("a request comes")
+    tokio::time::timeout(SOON, accepting).await.expect("a request arrives")
 }

@@ -279,7 +279,7 @@ async fn i4_a_required_layer_that_is_missing_fails_closed_and_is_named() {
     assert_eq!(outcome.context.status, EndStatus::Failed);
     let said = error(&outcome);
     assert!(said.contains("landlock (switched off in the worker's settings)"), "{said}");
-    assert!(!said.contains("seccomp"), "only what is missing is named: {said}");
+    assert!(!said.contains("seccomp"), "the message names a layer that is not missing: {said}");
     assert!(!proof.exists());
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "careless"})).await;
     assert_eq!(result(&outcome), "ran");

@@ -38,7 +38,7 @@ async fn i4_f04_a_cancelled_program_that_ignores_it_is_gone_with_all_its_session
         let word = format!("stubborn-{}", fresh_trace());
         apply(&cluster.client, vec![stubborn(&word, pool)]).await;
         let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-        eventually("both run", async || processes_with(&word) >= 2).await;
+        eventually("both processes run", async || processes_with(&word) >= 2).await;
         let cancel = json!({"trace_id": accepted.trace_id});
         cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
         let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
@@ -57,7 +57,7 @@ async fn s4_a_helper_that_does_not_end_is_killed_with_its_program() {
         let word = format!("stopped-{}", fresh_trace());
         apply(&cluster.client, vec![stubborn(&word, pool)]).await;
         let accepted = cluster.client.accepted(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-        eventually("both run", async || processes_with(&word) >= 2).await;
+        eventually("both processes run", async || processes_with(&word) >= 2).await;
         nix::sys::signal::kill(helper_of(pids_with(&word)[0]), nix::sys::signal::Signal::SIGSTOP).unwrap();
         let cancel = json!({"trace_id": accepted.trace_id});
         cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
@@ -82,7 +82,7 @@ async fn i4_f04_a_worker_killed_outright_leaves_no_process_of_its_agents() {
     let word = format!("stubborn-{}", fresh_trace());
     apply(&cluster.client, vec![stubborn(&word, "default")]).await;
     let trace_id = cluster.begin(json!({"goal": "stay", "agent_id": "stubborn"})).await;
-    eventually("both run", async || processes_with(&word) >= 2).await;
+    eventually("both processes run", async || processes_with(&word) >= 2).await;
     cluster.kill("w1");
     eventually("gone", async || processes_with(&word) == 0).await;
     cluster.cancel(trace_id).await;
@@ -129,7 +129,7 @@ async fn i3_the_workspace_of_a_cancelled_program_stays_until_it_has_ended() {
         cluster.client.publish(domain::subject::Subject::Cancel, &cancel).await;
         (workspace, lines.next_line().await.unwrap())
     };
-    let (workspace, said) = tokio::time::timeout(SOON, hearing).await.expect("it is heard");
+    let (workspace, said) = tokio::time::timeout(SOON, hearing).await.expect("the program's message arrives");
     assert_eq!(said.as_deref(), Some("tidied"));
     eventually("removed", async || !std::path::Path::new(&workspace).exists()).await;
     cluster.stop().await;
@@ -174,7 +174,7 @@ async fn i1_nothing_of_the_worker_or_the_parent_is_in_the_process_of_a_child() {
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
     let found = outcome.outputs.iter().find(|(key, _)| key.as_str() == "found").unwrap().1.value().clone();
     let text = found.to_string();
-    assert!(text.contains("look around"), "its own goal is there: {text}");
+    assert!(text.contains("look around"), "its own goal is missing: {text}");
     assert!(!text.contains(&marker), "{text}");
     let mut names: Vec<_> = found["env"].as_object().unwrap().keys().cloned().collect();
     names.retain(|name| name != "LC_CTYPE" && name != "PWD");
@@ -196,6 +196,6 @@ async fn i4_a_secret_of_the_worker_can_not_be_named_by_a_profile() {
     let outcome = cluster.client.run(json!({"goal": "go", "agent_id": "guest"})).await;
     let text = result(&outcome);
     let own = format!("PATH={}\n", std::env::var_os("PATH").unwrap().into_string().unwrap());
-    assert!(text.as_str().unwrap().contains(&own), "what is no secret may be: {text}");
+    assert!(text.as_str().unwrap().contains(&own), "a variable without a secret is missing: {text}");
     cluster.stop().await;
 }

@@ -84,7 +84,9 @@ pub(super) fn found(model: &ModelServer, goal: &str) -> Value {
     let prompts = model.prompts();
     let of_goal =
         prompts.iter().filter_map(|prompt| prompt["messages"][0]["content"].as_str()?.strip_prefix(&told));
-    let [found] = of_goal.collect::<Vec<_>>()[..] else { panic!("{goal} tells it once: {prompts:#?}") };
+    let [found] = of_goal.collect::<Vec<_>>()[..] else {
+        panic!("not exactly one prompt with the findings of {goal}: {prompts:#?}")
+    };
     serde_json::from_str(found).unwrap()
 }
 
@@ -104,7 +106,7 @@ async fn i1_i2_nothing_of_a_parent_program_is_in_its_child_and_the_other_way_rou
     let environment = vec![("OF_THE_WORKER".to_owned(), workers.clone())];
     let cluster = Processes::start_as(|| Shape { worker: settings, environment, ..Shape::new(1, 1) }).await;
     cluster.apply(json!([marked("leader", &parents), marked("follower", &childs)])).await;
-    assert_eq!(environments_with(&workers), 1, "the worker has it");
+    assert_eq!(environments_with(&workers), 1, "only the worker's environment has the marker");
     let inputs = json!({"secret": format!("{parents} in an input")});
     let run = cluster.begin(json!({"goal": "lead", "agent_id": "leader", "inputs": inputs})).await;
     let (outcome, trace) = finished(&cluster, run).await;

@@ -40,12 +40,12 @@ async fn b3_a_program_that_asks_in_a_loop_is_stopped_by_its_budget() {
     let cluster = cluster(1, &model, json!([greedy])).await;
     let run = cluster.begin(json!({"goal": "all of it", "agent_id": "greedy", "max_cost_usd": 0.02})).await;
     let (outcome, trace) = finished(&cluster, run).await;
-    assert_eq!(outcome["status"], "completed", "it may still say what it has: {outcome:#}");
+    assert_eq!(outcome["status"], "completed", "the agent could not report its results: {outcome:#}");
     let answered = outcome["result"]["answered"].as_u64().unwrap();
-    assert!(answered > 3, "it could work: {outcome:#}");
+    assert!(answered > 3, "too few calls were answered: {outcome:#}");
     let why = outcome["result"]["why"].as_str().unwrap();
     assert!(why.contains("budget") || why.contains("limit $0.02"), "{why}");
-    assert_eq!(model.bill().len() as u64, answered, "what was refused was not called");
+    assert_eq!(model.bill().len() as u64, answered, "refused calls did not reach the model");
     check_bill(&model, &[&trace], 0);
     assert!(model.billed_nanos() <= 20_000_000, "{}", model.billed_nanos());
 }
@@ -72,7 +72,7 @@ async fn i4_a_program_never_sees_the_key_its_model_is_called_with() {
     cluster.apply(json!([curious, thief])).await;
     let run = cluster.begin(json!({"goal": "look", "agent_id": "curious"})).await;
     let (outcome, _) = finished(&cluster, run).await;
-    assert_eq!(outcome["result"], "noted", "the key did its work: {outcome:#}");
+    assert_eq!(outcome["result"], "noted", "the call with the key failed: {outcome:#}");
     assert_eq!(model.keys(), [format!("Bearer {key}")]);
     assert_eq!(found(&model, "look"), json!([own]));
     let run = cluster.begin(json!({"goal": "look", "agent_id": "thief"})).await;
@@ -80,5 +80,5 @@ async fn i4_a_program_never_sees_the_key_its_model_is_called_with() {
     assert_eq!(outcome["status"], "failed", "{outcome:#}");
     let error = outcome["error"]["message"].as_str().unwrap();
     assert!(error.contains("`env_from` names `OF_A_PROVIDER`, which is a secret of the worker"), "{error}");
-    assert_eq!(model.prompts().len(), 1, "it was not run");
+    assert_eq!(model.prompts().len(), 1, "the second agent ran");
 }

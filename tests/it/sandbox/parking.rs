@@ -46,8 +46,8 @@ async fn p_a_program_that_waits_for_a_child_holds_no_slot_and_has_one_child() {
     let (outcome, trace) = finished(&cluster, run).await;
     let expected = "beneath me: beneath me: beneath me: beneath me: the bottom";
     assert_eq!(outcome["result"], expected, "{outcome:#}");
-    assert_eq!(trace.contexts().len(), 4, "one child each");
-    assert_eq!(model.bill().len(), 8, "each question is paid for once: {:#?}", model.bill());
+    assert_eq!(trace.contexts().len(), 4, "each context has one child");
+    assert_eq!(model.bill().len(), 8, "a model call was paid twice: {:#?}", model.bill());
     check_bill(&model, &[&trace], 0);
 }
 
@@ -112,7 +112,7 @@ say(type="result", result=told)
 /// attempt gets them in the same places. A program that does not listen gets none, and its outcome
 /// reports them as unseen.
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not() {
+async fn g13_only_a_program_that_listens_gets_messages_each_once() {
     let model = ModelServer::start(|prompt: &Prompt| say(&format!("to {}", prompt.last()))).await;
     let listener = paid("listener", &format!("say(type='listen')\n{LISTENER}"));
     let cluster = alone(&model, json!([listener, paid("deaf", LISTENER)])).await;
@@ -139,5 +139,5 @@ async fn g13_a_program_that_listens_is_told_of_messages_once_and_another_is_not(
         assert_eq!(steering::told(&journal), seen, "{agent}");
         assert_eq!(trace.root().unwrap().attempt(), 3);
     }
-    assert_eq!(model.bill().len(), 4, "each call is paid for once");
+    assert_eq!(model.bill().len(), 4, "each call is paid once");
 }

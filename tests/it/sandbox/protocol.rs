@@ -30,19 +30,19 @@ async fn any_program_is_an_agent_whose_output_is_its_result() {
         |id: &str, script: &str| json!({"agent_id": id, "kind": "command", "command": ["sh", "-c", script]});
     assert_eq!(result(&run(&cluster, shell("plain", "echo hello; echo world")).await), "hello\nworld");
     let count = json!({"agent_id": "count", "kind": "command", "command": ["wc", "-l"], "tools": []});
-    assert_eq!(result(&run(&cluster, count).await), "1", "it reads its input to the end");
+    assert_eq!(result(&run(&cluster, count).await), "1", "the program reads its input to the end");
     let failed = run(&cluster, shell("failed", "echo no luck >&2; exit 3")).await;
     assert_eq!(failed.context.status, EndStatus::Failed);
     assert_eq!(error(&failed), "the program ended with exit code 3: no luck");
     let absent = json!({"agent_id": "absent", "kind": "command", "command": ["no-such-program"]});
     assert!(error(&run(&cluster, absent).await).contains("`no-such-program` could not be run"));
     let long = shell("long", "head -c 2000000 /dev/zero | tr '\\0' x");
-    assert!(error(&run(&cluster, long).await).contains("the most bytes of a line = "));
+    assert!(error(&run(&cluster, long).await).contains("the maximum bytes of a line = "));
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i1_a_program_is_told_its_goal_inputs_and_tools_and_answered_what_it_asks() {
+async fn i1_a_program_gets_its_goal_inputs_tools_and_answers() {
     let cluster = cluster(&[&[]]);
     let body = r#"
 same = start == json.load(open("input.json"))
@@ -70,7 +70,7 @@ say(type="result", result={"goal": start["goal"], "inputs": start["inputs"], "sa
     // Only few machines delegate cgroups to a test.
     let missing: Vec<_> = report.missing.iter().map(|missing| missing.layer).collect();
     assert!(missing.iter().all(|layer| *layer == domain::agent::Layer::Cgroup), "{report:?}");
-    assert_eq!(report.applied.len() + missing.len(), 6, "every layer: {report:?}");
+    assert_eq!(report.applied.len() + missing.len(), 6, "the report lacks a layer: {report:?}");
     cluster.stop().await;
 }
 
@@ -101,7 +101,11 @@ say(type="result", result=[send(line) for line in lines])
     assert_eq!(result(&run(&cluster, plain).await), json!(r#"{"type": "tol", "total": 7}"#));
     let babbles = "while True: say(type='tool', nonsense=True)";
     let outcome = run(&cluster, python("babbles", babbles)).await;
-    assert!(error(&outcome).contains("the most invalid messages = 100 (built in)"), "{}", error(&outcome));
+    assert!(
+        error(&outcome).contains("the maximum number of invalid messages = 100 (built in)"),
+        "{}",
+        error(&outcome)
+    );
     cluster.stop().await;
 }
 
@@ -135,7 +139,7 @@ for n in range(100):
     assert!(error(&outcome).contains("max_steps"), "{}", error(&outcome));
     let journal = journal(&cluster, &outcome).await;
     let tools = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Tool(_))).count();
-    assert_eq!(tools, 3, "the fourth is not answered");
+    assert_eq!(tools, 3, "the fourth call is not answered");
     cluster.stop().await;
 }
 
@@ -240,7 +244,7 @@ say(type="result", result=[first["text"], answer["text"], second["text"]])
     assert!(said[1].as_str().unwrap().contains("blue"), "{said}");
     let journal = journal(&cluster, &outcome).await;
     let models = journal.iter().filter(|entry| matches!(entry.step, HistoryStep::Model(_))).count();
-    assert_eq!(models, 2, "what was paid for is not paid for again");
+    assert_eq!(models, 2, "paid calls are not made again");
     cluster.stop().await;
 }
 
@@ -289,7 +293,7 @@ say(type="result", result={"n": int(text) if text.isdigit() else text, "log": op
     assert!(said["refused"].as_str().unwrap().contains("integer"), "{said}");
     let journal = journal(&cluster, &outcome).await;
     let models = journal.iter().filter(|entry| entry.step.as_model().is_some()).count();
-    assert_eq!(models, 3, "each try asks once, also the one that waited for a human: {journal:#?}");
+    assert_eq!(models, 3, "not one call for each attempt: {journal:#?}");
     assert_eq!((outcome.context.retries, outcome.context.steps), (2, 8));
     cluster.stop().await;
 }

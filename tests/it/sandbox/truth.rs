@@ -88,7 +88,7 @@ fn helper_with_few_files(directory: &Directory) -> PathBuf {
 /// proves: a limit above the worker's own does not fail the sandbox: the program gets the worker's
 /// limit, and the report says so.
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_limit_above_the_workers_own_is_lowered_and_told() {
+async fn s4_a_limit_above_the_workers_own_is_lowered_and_reported() {
     let directory = Directory::new();
     let cluster = cluster_as(&[&[]], helper_with_few_files(&directory), json!({}));
     let counts = json!({"agent_id": "counts", "kind": "command", "command": ["sh", "-c", "ulimit -Hn"],
@@ -137,14 +137,14 @@ async fn s4_a_program_runs_in_a_cgroup_of_its_own_where_one_is_delegated() {
         "command": ["sh", "-c", "while [ ! -e tmp/end ] && sleep 0.2; do [ -s outputs/x ] || echo 1 > outputs/x; done", word]});
     apply(&cluster.client, vec![waits]).await;
     let accepted = cluster.client.accepted(json!({"goal": "wait", "agent_id": "waits"})).await;
-    eventually("it runs", async || processes_with(&word) > 0).await;
+    eventually("the program runs", async || processes_with(&word) > 0).await;
     let made: Vec<_> =
         std::fs::read_dir(directory.path()).unwrap().flatten().filter(|e| e.path().is_dir()).collect();
-    let [made] = &made[..] else { panic!("one cgroup for one program: {made:?}") };
+    let [made] = &made[..] else { panic!("not exactly one cgroup: {made:?}") };
     let read = |name: &str| std::fs::read_to_string(made.path().join(name)).unwrap();
     assert_eq!((read("memory.max"), read("pids.max").as_str()), ((100_u64 << 20).to_string(), "13"));
     assert_eq!((read("memory.swap.max").as_str(), read("memory.oom.group").as_str()), ("0", "1"));
-    assert_eq!(read("cgroup.procs"), "0", "the helper moves itself");
+    assert_eq!(read("cgroup.procs"), "0", "the helper moves itself into the cgroup");
     assert!(!made.path().join("cgroup.kill").exists());
     // As the kernel reports it after it killed the program for its memory.
     std::fs::write(made.path().join("memory.events"), "oom_kill 1\n").unwrap();

@@ -92,7 +92,11 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     assert!(first.error.contains("writer: version 1, applied at 20"), "{}", first.error);
     assert!(first.error.contains("versions kept: 2 1"), "{}", first.error);
     let again = file("again", &serde_json::from_str(&first.out).unwrap());
-    assert_eq!(said(&["agents", "apply", &again]).out, "writer: version 3\n", "what is shown can be applied");
+    assert_eq!(
+        said(&["agents", "apply", &again]).out,
+        "writer: version 3\n",
+        "the shown profile can be applied"
+    );
 
     let run = cluster.client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
     let trace = run.trace_id.to_string();
@@ -102,11 +106,11 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
 
     let deleted = said(&["agents", "delete", "writer"]);
     assert!(deleted.code == Some(0) && deleted.out.starts_with("writer: deleted at 20"), "{}", deleted.error);
-    assert_eq!(said(&["agents", "delete", "writer"]).out, deleted.out, "twice is harmless");
+    assert_eq!(said(&["agents", "delete", "writer"]).out, deleted.out, "a second delete changes nothing");
     let unknown = said(&["submit", "--goal", "x", "--agent", "writer"]);
     assert!(unknown.code == Some(3) && unknown.error.contains("it was deleted at 20"), "{}", unknown.error);
     assert_eq!(said(&["agents", "show", "writer"]).code, Some(3));
-    assert_eq!(said(&["agents", "show", "writer", "--version", "2"]).code, Some(0), "its versions are kept");
+    assert_eq!(said(&["agents", "show", "writer", "--version", "2"]).code, Some(0), "its versions remain");
     let refused = said(&["agents", "delete", "default"]);
     assert!(refused.code == Some(3) && refused.error.contains("hint: apply another"), "{}", refused.error);
     cluster.stop().await;
@@ -133,13 +137,15 @@ async fn a_refused_cancel_or_delete_has_an_exit_code_of_its_own() {
 
     let live = cluster.client.accepted(json!({"goal": "which?", "agent_id": "ask"})).await;
     let trace = live.trace_id.to_string();
-    eventually("it runs", async || cluster.client.trace(live.trace_id).await.root().unwrap().attempt() > 0)
-        .await;
+    eventually("the agent runs", async || {
+        cluster.client.trace(live.trace_id).await.root().unwrap().attempt() > 0
+    })
+    .await;
     let refused = said(&["runs", "delete", &trace, "--yes"]);
     assert_eq!(refused.code, Some(3), "{}{}", refused.out, refused.error);
     let cancelled = said(&["runs", "cancel", &trace]);
     assert_eq!((cancelled.out, cancelled.code), (format!("{trace}: the run is cancelled\n"), Some(0)));
-    assert_eq!(said(&["runs", "cancel", &trace]).code, Some(0), "it is cancelled already");
+    assert_eq!(said(&["runs", "cancel", &trace]).code, Some(0), "the run is already cancelled");
     assert_eq!(said(&["runs", "delete", &trace, "--yes"]).code, Some(0));
     cluster.stop().await;
 }

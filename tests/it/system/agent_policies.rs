@@ -17,7 +17,7 @@ fn program(agent_id: &str, command: &[&str], more: Value) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
+async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_reports_it_once() {
     let empty = std::env::temp_dir().join(format!("trellis-policy-{}.json", std::process::id()));
     std::fs::write(&empty, "{}").unwrap();
     let policy = Some(empty.clone());
@@ -32,7 +32,11 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
     let run = cluster.begin(json!({"goal": "go", "agent_id": "runs"})).await;
     let refused = cluster.outcome(run).await.context;
     let error = refused.error.unwrap();
-    assert_eq!((refused.status, refused.attempts), (EndStatus::Failed, 1), "it is not tried again");
+    assert_eq!(
+        (refused.status, refused.attempts),
+        (EndStatus::Failed, 1),
+        "a refused agent is not tried again"
+    );
     assert_eq!((error.kind, error.retryable), (FailureKind::Refused, false));
     for told in ["kind: ", "command: ", "network: ", "`programs` of the policy file"] {
         assert!(error.message.contains(told), "{told}: {}", error.message);
@@ -50,7 +54,7 @@ async fn s4_a_worker_with_an_empty_policy_runs_no_program_and_says_so_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s4_a_policy_is_heeded_by_workers_told_by_them_and_checked_when_profiles_are_applied() {
+async fn s4_a_policy_is_enforced_and_reported_by_workers_and_checked_when_profiles_are_applied() {
     let policy = Some(repository().join("examples/policy.yaml"));
     let mut cluster = Processes::start_as(|| Shape { policy, ..Shape::new(1, 1) }).await;
     let count = ["sh", "examples/command/count.sh"];

@@ -24,7 +24,7 @@ const ONE: Usd = Usd::from_nanos(1_000_000_000);
 async fn asking(client: &Client) -> TraceId {
     let spawn = json!({"goal": "go on?", "agent_id": "ask", "child_id": "root", "max_cost_usd": 1});
     let run = client.accepted(spawn).await.trace_id;
-    eventually("it asks", async || {
+    eventually("the agent asks a question", async || {
         let trace = client.trace(run).await;
         trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
     })
@@ -85,7 +85,7 @@ async fn a_forged_raise_changes_nothing(ground: Ground) {
     // event.
     let looked =
         async || !letters(&ground.bus).await.is_empty() || cluster.client.trace(run).await.generation() > 0;
-    eventually("the log is looked at", looked).await;
+    eventually("the coordinator has read the log", looked).await;
     let letters = letters(&ground.bus).await;
     assert_eq!(letters.len(), 1, "{letters:?}");
     assert_eq!((&letters[0]["trace_id"], &letters[0]["payload"]), (&json!(run), &json!("")));
@@ -154,9 +154,9 @@ async fn a_changed_field_is_mended(ground: Ground, version: Option<u64>) {
     assert_eq!(cluster.refused(), 1);
     checker::check(&cluster.client, &cluster.store, &[run]).await;
     let stored = record(&ground, run).await;
-    assert!(stored.version < 1_000, "no version of a stranger is gone on from: {}", stored.version);
+    assert!(stored.version < 1_000, "the coordinator continued from a forged version: {}", stored.version);
     let trace = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
-    assert_eq!(trace.generation(), 1, "it was rebuilt once");
+    assert_eq!(trace.generation(), 1, "the trace was not rebuilt once");
     cluster.stop_with_refusals().await;
     // The commits since then are complete.
     let cluster = ground.start(config());
@@ -204,7 +204,7 @@ async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
         checker::check(&cluster.client, &cluster.store, &[run]).await;
         let stored = record(&ground, run).await;
         let trace = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
-        assert_eq!(trace.generation(), 1, "it was rebuilt once: {words:?}");
+        assert_eq!(trace.generation(), 1, "the trace was not rebuilt once: {words:?}");
         cluster.stop_with_refusals().await;
     }
 }
@@ -213,7 +213,7 @@ async fn s3_a_run_that_a_stranger_made_unreadable_is_rebuilt_from_its_log() {
 /// earlier revisions and ticks are stored again; so does the last version of a kept graph. Both can
 /// be put and changed afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
+async fn s3_deleted_data_stays_deleted_when_it_is_stored_again() {
     let ground = Ground::on_servers().await;
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -263,10 +263,10 @@ async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
     let client = &cluster.client;
     client.run(json!({"goal": "is anybody there?"})).await;
     let nightly = query(client, json!({"schedule": {"name": "nightly"}})).await;
-    assert!(matches!(nightly, QueryAnswer::Refused(_)), "it was deleted: {nightly:?}");
+    assert!(matches!(nightly, QueryAnswer::Refused(_)), "the deleted schedule exists: {nightly:?}");
     let daily = query(client, json!({"schedule": {"name": "daily"}})).await;
     let QueryAnswer::Schedule(daily) = daily else { panic!("{daily:?}") };
-    assert!(daily.summary.paused, "it was paused: {daily:?}");
+    assert!(daily.summary.paused, "the paused schedule is not paused: {daily:?}");
     let facts = serde_json::to_string(&query(client, json!({"graph": {"name": "facts"}})).await).unwrap();
     assert!(facts.contains("later") && !facts.contains("earlier"), "{facts}");
     for asked in [
@@ -284,7 +284,7 @@ async fn s3_what_was_deleted_stays_so_however_often_it_is_stored_again() {
 /// proves: if neither store nor log are authentic, nothing is decided on the run, and requests
 /// about it get the reason. Other runs continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_a_run_of_which_nothing_is_authentic_is_not_worked_on_and_says_so() {
+async fn s3_a_run_without_authentic_data_does_not_continue_and_shows_it() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let run = asking(&cluster.client).await;
@@ -303,7 +303,7 @@ async fn s3_a_run_of_which_nothing_is_authentic_is_not_worked_on_and_says_so() {
     }
     assert!(
         record(&ground, run).await.fields["l0"].contains("500000"),
-        "it is left as it is, for who looks into it"
+        "the record is unchanged, for an investigation"
     );
     cluster.stop_with_refusals().await;
 }
@@ -325,9 +325,9 @@ async fn s3_a_forged_outbox_is_not_sent() {
     let write = Write { outbox: Some((key, outbox.to_string())), ..plain(run, before.version) };
     ground.store.commit(&[write]).await.unwrap();
     let cluster = ground.start(config());
-    eventually("it is refused", async || cluster.refused() > 0).await;
+    eventually("the message is refused", async || cluster.refused() > 0).await;
     assert_eq!(answered(&cluster.client, run).await, ONE);
-    eventually("it is gone", async || !record(&ground, run).await.outbox.contains_key(&key)).await;
+    eventually("the record is removed", async || !record(&ground, run).await.outbox.contains_key(&key)).await;
     checker::check(&cluster.client, &cluster.store, &[run]).await;
     cluster.stop_with_refusals().await;
 }
@@ -335,7 +335,7 @@ async fn s3_a_forged_outbox_is_not_sent() {
 /// proves: graphs, profiles and schedules that a stranger stored in their logs are ignored, and can
 /// be put afterwards.
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_forged_graphs_profiles_and_schedules_count_for_nobody() {
+async fn s3_forged_graphs_profiles_and_schedules_are_ignored() {
     let ground = Ground::on_servers().await;
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -426,14 +426,14 @@ async fn a_run_that_another_wrote_is_left_alone(ground: Ground) {
         assert_eq!(refusal.code, "not_authentic", "{refusal:?}");
     }
     assert_eq!(record(&ground, runs[0]).await, before);
-    assert!(!ground.has(runs[1]).await, "nothing was made of what is left of it");
+    assert!(!ground.has(runs[1]).await, "a run was rebuilt from the rest of its log");
     cluster.stop_with_refusals().await;
     let lenient = coordinator::Config { keys: lenient_keys(), ..config() };
     let cluster = ground.start(lenient);
     let client = &cluster.client;
     client.run(json!({"goal": "is anybody there?"})).await;
     for run in runs {
-        eventually("it has ended", async || {
+        eventually("the run has ended", async || {
             let told = json!({"tell": {"trace_id": run, "told": {"child_id": "root", "id": "m1", "text": "are you there?"}}});
             matches!(query(client, told).await, QueryAnswer::Refused(refusal) if refusal.code == "ended")
         })
@@ -493,7 +493,7 @@ async fn everything_outlives_its_key(ground: Ground) {
         let cluster = ground.start(coordinator::Config { keys, ..config() });
         let signer = parse(&[KEYS[first]]).signing().id().to_owned();
         let strict = ground.bus.clone().with_keys(parse(&[KEYS[first]]));
-        eventually("all of it is signed with the first key", async || {
+        eventually("all messages are signed with the first key", async || {
             let subjects = [
                 Subject::Profile("writer".parse().unwrap()),
                 Subject::Profile("gone".parse().unwrap()),
@@ -538,12 +538,12 @@ async fn everything_outlives_its_key(ground: Ground) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_nobody_changes_outlives_the_keys_that_signed_it() {
+async fn s3_unchanged_data_outlives_the_keys_that_signed_it() {
     everything_outlives_its_key(Ground::in_memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s3_what_nobody_changes_on_servers_outlives_the_keys_that_signed_it() {
+async fn s3_unchanged_data_on_servers_outlives_the_keys_that_signed_it() {
     everything_outlives_its_key(Ground::on_servers().await).await;
 }
 
@@ -564,7 +564,7 @@ async fn s3_a_live_run_that_is_listed_as_ended_keeps_its_journal() {
         )
         .await;
     ground.list_as_ended(run).await;
-    eventually("it is looked at, and put off", async || ground.ended_score(run).await > 1).await;
+    eventually("the run is checked, and postponed", async || ground.ended_score(run).await > 1).await;
     assert_eq!(ground.bus.read(&journal).await.unwrap().len(), 1);
     ground.bus.purge(&journal).await.unwrap();
     assert_eq!(answered(&cluster.client, run).await, ONE);
@@ -638,7 +638,7 @@ async fn s3_a_deleted_run_leaves_no_content_that_is_not_authentic() {
             &json!({"trace_id": run, "delete": {"force": true, "outside": "unknown"}}),
         )
         .await;
-    eventually("nothing of it is left", async || !logged().await).await;
+    eventually("all of its data is deleted", async || !logged().await).await;
     cluster.stop_with_refusals().await;
 }
 
@@ -658,7 +658,7 @@ async fn s3_a_deployment_with_live_runs_begins_to_use_a_key_and_rotates_it() {
     let cluster = with(lenient_keys());
     assert_eq!(answered(&cluster.client, runs[0]).await, ONE);
     let live = asking(&cluster.client).await;
-    eventually("what waits is signed", async || {
+    eventually("waiting messages are signed", async || {
         let fields = ground.store.fields(&runs[1..], &["seal"]).await.unwrap();
         fields.iter().all(|fields| fields.contains_key("seal"))
     })
@@ -672,7 +672,7 @@ async fn s3_a_deployment_with_live_runs_begins_to_use_a_key_and_rotates_it() {
     assert_eq!(answered(&cluster.client, live).await, ONE);
     let later = asking(&cluster.client).await;
     let signer = rotated().signing().id().to_owned();
-    eventually("what waits is signed with the first key", async || {
+    eventually("waiting messages are signed with the first key", async || {
         let fields = ground.store.fields(&runs[2..], &["seal"]).await.unwrap();
         fields.iter().all(|fields| fields.get("seal").is_some_and(|seal| seal.starts_with(&signer)))
     })

@@ -68,7 +68,7 @@ impl Siege {
         let id = Some(format!("hostile-{}", SENT.fetch_add(1, Ordering::Relaxed)));
         let message =
             Outgoing { subject, id, headers: Headers::new(), payload: payload.into(), expect_last: None };
-        self.bus().publish(message).await.expect("the bus takes it");
+        self.bus().publish(message).await.expect("the bus stores the message");
     }
 
     async fn ask(&self, subject: &Subject, payload: impl Into<Bytes>) -> Value {
@@ -253,7 +253,7 @@ async fn disagree(siege: &mut Siege) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, runs).await.expect("it runs");
+    tokio::time::timeout(SOON, runs).await.expect("the agents run");
     let lease = json!({"child_id": "root", "attempt": 1, "token": "not-the-token"});
     let result = |trace: TraceId, lease: &Value| {
         json!({"trace_id": trace, "report": {"lease": lease, "verdict": {"completed": {"inline": "mine"}}}})
@@ -312,8 +312,8 @@ async fn disagree(siege: &mut Siege) {
 
     let outcome = siege.client.outcome(id, &root).await;
     let outcome = serde_json::to_value(&outcome).unwrap();
-    assert_eq!(outcome["result"], json!("x"), "nobody else's result was taken");
-    assert_eq!(outcome["budget"]["spent"]["cost_usd"], json!(0.0), "nor a stranger's cost");
+    assert_eq!(outcome["result"], json!("x"), "a result of another sender was accepted");
+    assert_eq!(outcome["budget"]["spent"]["cost_usd"], json!(0.0), "a cost of another sender was booked");
     siege.stands("messages that are not true").await;
 }
 
@@ -371,7 +371,7 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
         client.publish_with_reply("agent.worker", reply, "\"describe\"".into()).await.unwrap();
     }
     client.flush().await.unwrap();
-    siege.stands("replies to subjects that are not the asker's").await;
+    siege.stands("replies to the subjects of others").await;
 
     // Subjects that are almost ours: in a stream they become dead letters; outside, the server
     // reports no stream.
@@ -383,7 +383,7 @@ async fn raw(siege: &mut Siege, nats: &NatsServer) {
     }
     client.publish("agent.stop.nothing", "{}".into()).await.unwrap();
     let nowhere = client.request(format!("agent.result.default.p99.{TRACE}.root"), "{}".into()).await;
-    assert!(nowhere.is_err(), "a partition that is not there: {nowhere:?}");
+    assert!(nowhere.is_err(), "a request to a missing partition was answered: {nowhere:?}");
 
     // A reference to a payload object that does not exist.
     let mut headers = async_nats::HeaderMap::new();

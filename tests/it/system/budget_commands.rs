@@ -15,7 +15,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_disputed() {
+async fn b17_b18_the_command_line_shows_lowered_limits_and_decides_disputes() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
@@ -49,7 +49,7 @@ async fn b17_b18_the_command_line_tells_what_was_lowered_and_decides_what_is_dis
     for control in [charge("invoice", 2.0), charge("mistake", 7.0)] {
         cluster.client.publish(admin_of(&control), &control).await;
     }
-    eventually("both are disputed", async || {
+    eventually("both charges are disputed", async || {
         cluster.client.trace(id).await.root().unwrap().disputes.len() == 2
     })
     .await;

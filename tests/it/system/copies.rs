@@ -40,7 +40,7 @@ async fn questions(bus: &Bus, trace: TraceId) -> Vec<Question> {
 async fn asking(client: &Client) -> TraceId {
     let run = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
     let run = client.accepted(run).await.trace_id;
-    eventually("it asks", async || !questions(&client.bus, run).await.is_empty()).await;
+    eventually("the agent asks a question", async || !questions(&client.bus, run).await.is_empty()).await;
     run
 }
 
@@ -70,7 +70,7 @@ async fn t9_a_run_that_is_older_than_its_log_is_rebuilt() {
     let (cluster, _) = start("one");
     let run = asking(&cluster.client).await;
     let first = begins_at(&bus, run).await.unwrap();
-    eventually("it is copied, again and again", async || {
+    eventually("the trace is copied several times", async || {
         log_of(&bus, run).await.iter().filter(|(_, logged)| logged.begins()).count() > 2
     })
     .await;
@@ -83,12 +83,12 @@ async fn t9_a_run_that_is_older_than_its_log_is_rebuilt() {
     bus.purge(&Filter::QuestionsOf(run)).await.unwrap();
 
     let (cluster, store) = start("two");
-    eventually("its question is asked again", async || !questions(&bus, run).await.is_empty()).await;
-    assert_eq!(cluster.client.trace(run).await.generation(), 1, "it was rebuilt");
+    eventually("the question is published again", async || !questions(&bus, run).await.is_empty()).await;
+    assert_eq!(cluster.client.trace(run).await.generation(), 1, "the trace was rebuilt");
     answer(&cluster.client, run).await;
     let stored = store.load(&[run]).await.unwrap().remove(0).record.unwrap();
     let stored = Trace::from_stored(run, stored.version, &stored.fields, &stored.values).unwrap();
-    assert_eq!(stored, cluster.client.trace(run).await, "the log goes on from the copy");
+    assert_eq!(stored, cluster.client.trace(run).await, "the log continues after the copy");
     cluster.stop().await;
 }
 
@@ -123,30 +123,30 @@ async fn t9_a_full_log_keeps_a_beginning_of_what_lives(ground: Ground) {
     while log_fill(bus).await.percent() < 80 {
         fill(bus, now().await).await;
     }
-    eventually("it is copied", async || begins_at(bus, run).await.is_some_and(|at| at > first)).await;
+    eventually("the trace is copied", async || begins_at(bus, run).await.is_some_and(|at| at > first)).await;
     while log_fill(bus).await.first <= first {
         fill(bus, now().await).await;
     }
     let trace: Trace = client.trace(run).await;
     assert!(trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. })));
-    assert_eq!(begins_at(bus, ended).await, None, "nobody needs it");
+    assert_eq!(begins_at(bus, ended).await, None, "no run needs the ended one");
     answer(client, run).await;
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_full_log_keeps_a_beginning_of_what_lives_in_memory() {
+async fn t9_a_full_log_keeps_the_beginning_of_live_runs_in_memory() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::in_memory()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_full_log_keeps_a_beginning_of_what_lives_on_servers() {
+async fn t9_a_full_log_keeps_the_beginning_of_live_runs_on_servers() {
     t9_a_full_log_keeps_a_beginning_of_what_lives(Ground::on_servers().await).await;
 }
 
 /// proves: a log that is too small for all live runs does not fill itself with copies for ever.
 #[tokio::test(flavor = "multi_thread")]
-async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
+async fn t9_a_log_that_is_too_small_for_its_live_runs_comes_to_rest() {
     let ground = Ground::in_memory();
     let mut config = ground::config();
     config.topology.max_log_bytes = LOG_BYTES;
@@ -162,11 +162,11 @@ async fn t9_a_log_that_is_too_small_for_what_lives_comes_to_rest() {
         let copies = log.iter().filter(|stored| stored.sequence > 24 && read(&stored.payload).begins());
         copies.map(|stored| stored.sequence).max()
     };
-    eventually("they are copied", async || copied().await.is_some()).await;
+    eventually("the traces are copied", async || copied().await.is_some()).await;
     tokio::time::sleep(Duration::from_secs(6)).await;
     let before = log_fill(bus).await.last;
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert_eq!(log_fill(bus).await.last, before, "nothing happens, and the log grows");
+    assert_eq!(log_fill(bus).await.last, before, "the log grows without a reason");
     cluster.stop().await;
 }
 

@@ -39,7 +39,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
         serde_json::from_str(&out).unwrap()
     };
     let letters = async |count: usize| {
-        eventually("there are so many letters", async || {
+        eventually("the expected number of letters is stored", async || {
             bus.read(&Filter::Dead).await.unwrap().len() == count
         })
         .await;
@@ -87,7 +87,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
     write(&serde_json::to_vec(&charge).unwrap());
     let (_, why, code) = said(&["dead", "retry", &id, "--payload", path]);
     assert_eq!(code, Some(0), "{why}");
-    eventually("it is booked", async || {
+    eventually("the charge is booked", async || {
         cluster.client.trace(trace).await.root().unwrap().budget.spent.cost_usd == "0.25".parse().unwrap()
     })
     .await;

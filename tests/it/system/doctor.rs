@@ -29,14 +29,14 @@ async fn checked(cluster: &Processes, check: &str, more: &[(String, String)]) ->
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_the_collector() {
+async fn the_doctor_reports_waiting_work_refused_messages_and_the_collector() {
     let mut cluster = Processes::start(1, 1).await;
     let level = async |check: &str, more: &[(String, String)]| {
         checked(&cluster, check, more).await.map(|found| found.0)
     };
     assert_eq!(level("queues", &[]).await.as_deref(), Some("ok"));
     assert_eq!(level("dead-letters", &[]).await.as_deref(), Some("ok"));
-    assert_eq!(level("collector", &[]).await, None, "none is named");
+    assert_eq!(level("collector", &[]).await, None, "no collector is configured");
     assert_eq!(level("stuck-runs", &[]).await.as_deref(), Some("ok"));
 
     let collector = Collector::start().await;
@@ -47,20 +47,20 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
     cluster.kill("w1");
     let run = cluster.begin(json!({"goal": "hello"})).await;
     cluster.until(run, "in the queue", |trace| trace.root().is_some()).await;
-    eventually("no worker answers any more", async || {
+    eventually("all workers have stopped", async || {
         let found = checked(&cluster, "queues", &[]).await;
         found.is_some_and(|(level, found)| {
             level == "fail" && found.contains("1 task") && found.contains("`default`")
         })
     })
     .await;
-    eventually("nothing happens in it", async || {
+    eventually("the run is shown as stalled", async || {
         let found = checked(&cluster, "stuck-runs", &[]).await;
         found.is_some_and(|(level, found)| level == "warn" && found.contains(&run.to_string()))
     })
     .await;
     cluster.client.publish(Subject::Spawn, &json!({"no such field": 1})).await;
-    eventually("the dead letter is told", async || {
+    eventually("doctor reports the dead letter", async || {
         let found = checked(&cluster, "dead-letters", &[]).await;
         found.is_some_and(|(level, found)| level == "warn" && found.contains("agent.dead.spawn"))
     })
@@ -68,7 +68,7 @@ async fn the_doctor_tells_of_work_that_nobody_takes_of_refused_messages_and_of_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_doctor_tells_of_tools_that_nobody_has_of_changed_streams_of_old_runs_and_of_twins() {
+async fn the_doctor_reports_missing_tools_changed_streams_old_runs_and_duplicate_worker_ids() {
     let cluster = Processes::start(1, 1).await;
     let told = async |cluster: &Processes, check: &str| {
         checked(cluster, check, &[]).await.filter(|found| found.0 == "warn").map(|found| found.1)

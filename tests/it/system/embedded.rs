@@ -52,7 +52,7 @@ async fn payloads_larger_than_a_message(cluster: &Cluster) {
     assert_eq!(outcome.context.attempts, 0, "a graph runs no agent");
     assert_eq!(outcome.outputs.values().map(|value| value.size_bytes()).sum::<u64>(), 2 * 600_002);
     let trace = cluster.client.trace(outcome.trace_id).await;
-    assert_eq!(trace.contexts()[1].attempt(), 1, "the first attempt had all it needed");
+    assert_eq!(trace.contexts()[1].attempt(), 1, "one attempt is enough");
 }
 
 /// L: a parent whose children together returned more than one message may carry, and a step with

@@ -154,10 +154,10 @@ async fn g17_every_filter_finds_of_ten_thousand_runs_what_a_naive_one_finds() {
             naive[..naive.len().min(3)],
             "{filter}"
         );
-        assert_eq!(next.is_some(), naive.len() > 3, "{filter}: a next page has something");
+        assert_eq!(next.is_some(), naive.len() > 3, "{filter}: a next page has runs");
         empty += usize::from(naive.is_empty());
     }
-    assert_eq!(empty, 1, "the filters but one find something");
+    assert_eq!(empty, 1, "not exactly one filter finds no run");
     let answer = query(client, json!({"runs": {"labels": {"n": "none"}}})).await;
     let QueryAnswer::Runs { unfiltered, .. } = answer else { panic!("{answer:?}") };
     assert_eq!(unfiltered, Some(10_000));
@@ -189,7 +189,7 @@ async fn two_runs(client: &Client) -> (TraceId, TraceId) {
     let ended = client.run(json!({"goal": "done?", "labels": {"team": "a"}})).await.trace_id;
     let asking = client.accepted(json!({"goal": "which?", "agent_id": "ask", "labels": {"team": "a"}})).await;
     let asking = asking.trace_id;
-    eventually("it is found as one that waits", async || {
+    eventually("the run is found as a waiting one", async || {
         found(client, json!({"waiting_for_human": true})).await == [asking]
     })
     .await;
@@ -229,7 +229,7 @@ async fn g17_a_store_that_lost_everything_lists_its_rebuilt_runs_again() {
     let (ended, asking) = two_runs(&cluster.client).await;
     cluster.stop().await;
     let cluster = start_on(&ground, Ground::in_memory().store, config()).await;
-    eventually("both are listed again", async || {
+    eventually("both runs are listed again", async || {
         found(&cluster.client, json!({"labels": {"team": "a"}})).await == [asking, ended]
     })
     .await;
@@ -287,7 +287,7 @@ async fn g17_pending_lists_the_open_questions_of_all_runs_in_pages() {
         let QueryAnswer::Pending { questions, next, left_out: 0 } = answer else { panic!("{answer:?}") };
         (questions, next)
     };
-    eventually("all ask", async || pending(json!({})).await.0.len() == 3).await;
+    eventually("all agents ask their questions", async || pending(json!({})).await.0.len() == 3).await;
     let (first, next) = pending(json!({"limit": 2})).await;
     let (rest, end) = pending(json!({"limit": 2, "after": next.unwrap()})).await;
     assert_eq!((first.len(), rest.len(), end), (2, 1, None));
@@ -304,7 +304,7 @@ async fn g17_pending_lists_the_open_questions_of_all_runs_in_pages() {
             &json!({"trace_id": asking[0], "answered": {"child_id": "root", "question": 1, "answer": "this"}}),
         )
         .await;
-    eventually("one is answered", async || pending(json!({})).await.0.len() == 2).await;
+    eventually("one question is answered", async || pending(json!({})).await.0.len() == 2).await;
     cluster.stop().await;
 }
 
@@ -340,7 +340,7 @@ async fn g17_a_slow_query_keeps_no_submission_waiting() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let submit = r#"{"goal": "x"}"#;
     let answer = bus.request(&Subject::Submit, &Headers::new(), submit.into(), Duration::from_secs(2)).await;
-    assert!(answer.is_ok(), "it waits behind a query: {answer:?}");
+    assert!(answer.is_ok(), "a submission waited for a query: {answer:?}");
     pending.await.unwrap().unwrap();
     cluster.stop().await;
 }
@@ -354,7 +354,7 @@ async fn g17_the_forms_of_questions_count_towards_the_size_of_an_answer() {
     let ask = json!({"id": "ok", "approve": {"who": "w", "choices": choices}, "for_each": "items"});
     let steps = json!([{"id": "all", "for_each": "items", "steps": [ask]}]);
     cluster.client.accepted(json!({"inputs": {"items": items}, "steps": steps})).await;
-    eventually("all ask", async || {
+    eventually("all agents ask their questions", async || {
         let QueryAnswer::Pending { questions, left_out, .. } =
             query(&cluster.client, json!({"pending": {}})).await
         else {

@@ -283,7 +283,7 @@ async fn a_running_graph_is_cancelled(client: &Client) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(SOON, runs).await.expect("it runs");
+    tokio::time::timeout(SOON, runs).await.expect("the step runs");
     client.publish(Subject::Cancel, &json!({"trace_id": accepted.trace_id, "reason": "enough"})).await;
     let outcome = client.outcome(accepted.trace_id, &accepted.child_id).await;
     let told = serde_json::to_value(&outcome).unwrap();
@@ -338,6 +338,6 @@ async fn b8_a_call_that_waits_for_long_gives_up_its_slot_and_is_made_when_its_tu
     let trace = cluster.client.trace(outcome.trace_id).await;
     let mut attempts: Vec<u32> = trace.contexts().iter().skip(1).map(|node| node.attempt()).collect();
     attempts.sort_unstable();
-    assert_eq!(attempts, [1, 2], "one parked");
+    assert_eq!(attempts, [1, 2], "one context parked");
     cluster.stop().await;
 }

@@ -42,7 +42,7 @@ impl Ground {
 
     /// The address of the ground's own NATS server.
     pub(super) fn nats_url(&self) -> String {
-        self.servers.as_ref().expect("it is on servers").0.url()
+        self.servers.as_ref().expect("the ground is on servers").0.url()
     }
 
     /// Puts a run at the beginning of the list of ended runs in the ground's own Redis.
@@ -84,7 +84,7 @@ impl Ground {
     }
 
     async fn redis(&self) -> redis::aio::MultiplexedConnection {
-        let url = self.servers.as_ref().expect("it is on servers").1.url();
+        let url = self.servers.as_ref().expect("the ground is on servers").1.url();
         redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap()
     }
 

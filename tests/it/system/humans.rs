@@ -93,7 +93,10 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     let question = cluster.client.bus.read(&Filter::QuestionsOf(run)).await.unwrap().pop().unwrap();
     let question: Question = serde_json::from_slice(&question.payload).unwrap();
     assert!(question.question.as_str().contains("painted: of course"), "{question:?}");
-    assert!(question.question.as_str().contains("this is the default"), "the agent saw that: {question:?}");
+    assert!(
+        question.question.as_str().contains("this is the default"),
+        "the agent did not see the default: {question:?}"
+    );
     assert!(question.form.approval);
     let refused = trellis(&nats, &["answer", &trace, "release", "perhaps"]);
     assert!(refused.contains("it neither approves nor denies"), "{refused}");
@@ -109,7 +112,7 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
         .map(|given| json!([given.answer, given.by, given.default]))
         .collect();
     assert_eq!(json!(given), json!([["green", "Ann", false], ["3", null, false], ["of course", null, true]]));
-    assert_eq!(model.bill().len(), 5, "what could not be asked cost a turn, and was asked again");
+    assert_eq!(model.bill().len(), 5, "the invalid question cost a turn, and was asked again");
 }
 
 #[tokio::test(flavor = "multi_thread")]

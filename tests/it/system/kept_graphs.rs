@@ -84,7 +84,7 @@ fn used(outcome: &Outcome) -> (Option<String>, Value) {
 async fn approve(client: &Client, trace_id: TraceId) -> Outcome {
     let answered = json!({"child_id": "begin", "question": 1, "answer": "approve"});
     let answer = json!({"answer": {"trace_id": trace_id, "answered": answered}});
-    eventually("it is answered", async || {
+    eventually("the submission is answered", async || {
         matches!(query(client, answer.clone()).await, QueryAnswer::Answered { .. })
     })
     .await;
@@ -102,7 +102,11 @@ async fn changes_are_answered(ground: Ground) {
         assert_eq!(put(client, "facts", &facts("one")).await, (1, true));
     }
     assert_eq!(put(client, "facts", &facts("two")).await, (2, false));
-    assert_eq!(put(client, "facts", &facts("one")).await, (3, false), "back again is a new version");
+    assert_eq!(
+        put(client, "facts", &facts("one")).await,
+        (3, false),
+        "an earlier graph again is a new version"
+    );
     assert_eq!(put(client, "other", &facts("one")).await, (1, false));
 
     let shown = show(client, json!({"name": "facts", "version": 2})).await;
@@ -136,7 +140,7 @@ async fn changes_are_answered(ground: Ground) {
     assert_eq!(show(client, json!({"name": "outer"})).await.summary.uses, ["facts@3"]);
     put(client, "facts", &facts("four")).await;
     assert_eq!(used(&client.run(at_once_of_outer()).await), (Some("outer@1".into()), json!("one")));
-    assert_eq!(put(client, "outer", &outer).await, (2, false), "its name means another version now");
+    assert_eq!(put(client, "outer", &outer).await, (2, false), "the name now means another version");
     assert_eq!(used(&client.run(at_once_of_outer()).await), (Some("outer@2".into()), json!("four")));
     let circle = json!({"steps": [{"id": "in", "use": "outer"}]});
     let refused = refusal(client, json!({"put_graph": {"name": "facts", "graph": circle}})).await.to_text();
@@ -176,7 +180,7 @@ async fn changes_are_answered(ground: Ground) {
     assert!(refused.contains("nests deeper than the 64 levels allowed"), "{refused}");
     assert_eq!(used(&client.run(at_once("facts")).await), (Some("facts@6".into()), json!("one")));
     let kept = ground.bus.read(&Filter::One(Subject::Kept("facts".parse().unwrap()))).await.unwrap();
-    assert_eq!(kept.len(), 2, "the deletion, and what came after it");
+    assert_eq!(kept.len(), 2, "the deletion and the later version remain");
     cluster.stop().await;
 }
 
@@ -243,7 +247,7 @@ async fn g18_many_puts_at_once_on_servers() {
 /// proves: a run keeps the graphs it began with, across a later version, a deletion, a lost store,
 /// and a second delivery of its submission; and so does its rerun.
 #[tokio::test(flavor = "multi_thread")]
-async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
+async fn g18_a_run_keeps_its_graphs_when_their_names_change() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -253,7 +257,7 @@ async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
     let mut message = user("facts");
     message["trace_id"] = json!(trace_id);
     client.publish(Subject::Graph, &message).await;
-    eventually("it is admitted", async || ground.has(trace_id).await).await;
+    eventually("the run is admitted", async || ground.has(trace_id).await).await;
 
     put(client, "facts", &facts("two")).await;
     let accepted = client.accepted(message.clone()).await;
@@ -269,7 +273,7 @@ async fn g18_a_run_keeps_its_graphs_whatever_becomes_of_the_names() {
     let outcome = approve(client, trace_id).await;
     assert_eq!(used(&outcome), (Some("facts@1".into()), json!("one")));
     let dead = ground.bus.read(&Filter::One(Subject::Dead("graph".parse().unwrap()))).await.unwrap();
-    assert!(dead.is_empty(), "the second delivery is no mistake: {dead:?}");
+    assert!(dead.is_empty(), "the second delivery became a dead letter: {dead:?}");
 
     let again = json!({"rerun": {"trace_id": trace_id, "from": ["first"]}, "child_id": "root"});
     let again = client.accepted(again).await;
@@ -341,7 +345,7 @@ async fn g18_amends_and_schedules_use_names() {
         let refused = last(TickOutcome::Refused).await.and_then(|tick| tick.reason);
         refused.is_some_and(|reason| reason.contains("the graph `facts` was deleted at"))
     };
-    eventually("a tick is refused, and says why", refused).await;
+    eventually("a tick is refused, with the reason", refused).await;
     query(client, json!({"delete_schedule": {"name": "often"}})).await;
     cluster.stop().await;
 }
@@ -386,7 +390,7 @@ async fn g18_a_log_that_can_not_be_read_loses_nothing() {
 /// proves: a submission that uses names writes nothing to their log, and all mistakes of a put
 /// graph are reported at once, with their places.
 #[tokio::test(flavor = "multi_thread")]
-async fn g18_what_is_put_is_checked_and_what_is_used_is_only_read() {
+async fn g18_stored_graphs_are_checked_and_used_ones_are_only_read() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -459,7 +463,10 @@ async fn g18_the_command_line_keeps_and_uses_graphs() {
     for command in [&["graph", "validate", example][..], &["submit", example]] {
         let said = trellis(command).await;
         assert!(said.contains("there is no graph `facts`") && said.ends_with("exit Some(3)"), "{said}");
-        assert!(said.contains("line 8") || said.contains(":8:"), "it names the line: {said}");
+        assert!(
+            said.contains("line 8") || said.contains(":8:"),
+            "the message does not name the line: {said}"
+        );
     }
     assert_eq!(trellis(&["graphs", "apply", "examples/facts.yaml"]).await, "facts: version 1\nexit Some(0)");
     assert_eq!(
@@ -470,7 +477,7 @@ async fn g18_the_command_line_keeps_and_uses_graphs() {
     let shown: Value = serde_json::from_str(shown.strip_suffix("exit Some(0)").unwrap()).unwrap();
     assert_eq!((&shown["version"], &shown["graph"]["output"]), (&json!(1), &json!("checked")));
     let said = trellis(&["graphs", "apply", "examples/brief.yaml"]).await;
-    assert_eq!(said, "brief: version 1\nexit Some(0)", "its files are part of it");
+    assert_eq!(said, "brief: version 1\nexit Some(0)", "the graph contains its files");
     let said = trellis(&["graphs", "apply", example, "--name", "both"]).await;
     assert_eq!(said, "both: version 1\nexit Some(0)");
     let said = trellis(&["graphs", "list"]).await;

@@ -32,10 +32,12 @@ async fn l_a_large_graph_keeps_no_submission_waiting() {
 
     let client = cluster.client.clone();
     let mut large = std::pin::pin!(client.submit(heavy()));
-    assert!(poll!(&mut large).is_pending(), "it is on its way");
+    assert!(poll!(&mut large).is_pending(), "the submission is not answered yet");
     let small = cluster.client.run(json!({"goal": "hello"})).await;
-    assert!(poll!(&mut large).is_pending(), "{} ended while the graph is compiled", small.trace_id);
-    let SubmitAnswer::Refused(refusal) = large.await else { panic!("it reads what nobody writes") };
+    assert!(poll!(&mut large).is_pending(), "{} ended only after the graph was compiled", small.trace_id);
+    let SubmitAnswer::Refused(refusal) = large.await else {
+        panic!("an input without a writer was accepted")
+    };
     assert!(refusal.message.contains("nothing"), "{}", refusal.message);
     cluster.stop().await;
 }

@@ -10,7 +10,7 @@ use tokio::{
 use trellis_tests::processes::{Processes, binary};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_watcher_that_leaves_says_how_to_come_back_and_the_run_goes_on() {
+async fn a_watcher_that_leaves_prints_how_to_return_and_the_run_continues() {
     let cluster = Processes::start(1, 1).await;
     for signal in ["-INT", "-TERM"] {
         let run = cluster.begin(json!({"goal": "z", "agent_id": "sleep", "inputs": {"ms": 600_000}})).await;

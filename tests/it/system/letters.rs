@@ -39,7 +39,7 @@ impl Link for SlowLetters {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_dead_letters_hold_up_nobody_who_is_behind_them() {
+async fn s6_dead_letters_do_not_delay_later_messages() {
     let mut coordinator = coordinator::Config::new(name("coordinator"));
     coordinator.topology.partitions = 1;
     let bus = Bus::Memory(Memory::new(Default::default()).behind(Arc::new(SlowLetters)));

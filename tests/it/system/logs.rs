@@ -169,7 +169,7 @@ async fn x8_an_outage_of_redis_has_few_lines_with_its_cause() {
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     }
     cluster.redis.restart();
-    eventually("it is told that Redis is back", async || has(&cluster, "can be reached again")).await;
+    eventually("the log reports that Redis is back", async || has(&cluster, "can be reached again")).await;
     for run in runs {
         cluster.outcome(run).await;
     }
@@ -188,7 +188,7 @@ async fn x8_an_outage_of_redis_has_few_lines_with_its_cause() {
 }
 
 #[test]
-fn x8_a_start_that_fails_says_so_in_json() {
+fn x8_a_failed_start_is_logged_in_json() {
     let says = |arguments: &[&str]| {
         let ended = Command::new(binary())
             .args(arguments)

@@ -128,7 +128,7 @@ async fn waiting(ground: &Ground, cluster: &Cluster) -> Acceptance {
         let loaded = ground.store().load(&[run.trace_id]).await.unwrap();
         loaded[0].record.as_ref().is_some_and(|record| record.outbox.is_empty())
     };
-    eventually("the question is known to be sent", sent).await;
+    eventually("the question is marked as sent", sent).await;
     run
 }
 
@@ -170,7 +170,7 @@ async fn f19_a_sweep_asks_only_for_what_is_behind_the_marks() {
 
 /// proves: an empty store has no marks, and everything is found (n1).
 #[tokio::test(flavor = "multi_thread")]
-async fn n1_what_is_before_the_marks_of_a_wiped_store_is_found() {
+async fn n1_messages_before_the_marks_of_a_wiped_store_are_found() {
     let ground = Ground::new();
     let as_new = ground.store.snapshot();
     let cluster = ground.start();
@@ -186,7 +186,7 @@ async fn n1_what_is_before_the_marks_of_a_wiped_store_is_found() {
 
     ground.store.restore(as_new);
     let cluster = ground.start();
-    eventually("all are back", async || !ground.versions(&runs).await.contains(&0)).await;
+    eventually("all coordinators run again", async || !ground.versions(&runs).await.contains(&0)).await;
     ground.marked().await;
     cluster.stop().await;
 }

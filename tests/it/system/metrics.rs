@@ -35,7 +35,7 @@ fn sum(all: &[Series], name: &str, labels: &[(&str, &str)]) -> f64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
+async fn x7_metrics_count_everything_once_and_name_no_user() {
     let mut cluster = Processes::start(1, 2).await;
     let mut ports = BTreeMap::new();
     for name in cluster.names("") {
@@ -74,7 +74,7 @@ async fn x7_metrics_tell_of_everything_once_and_of_nobody() {
         .until(lost, "in a call", |trace| trace.root().is_some_and(|root| root.calls.kept().len() == 1))
         .await;
     let worker = cluster.client.trace(lost).await.root().unwrap().attempts[0].worker_id.to_string();
-    let gone = fetch(ports[&worker]).expect("it answers");
+    let gone = fetch(ports[&worker]).expect("the worker answers");
     cluster.kill(&worker);
     assert_eq!(cluster.outcome(lost).await.context.attempts, 2);
 

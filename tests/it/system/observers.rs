@@ -15,7 +15,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
+async fn x3_one_read_of_the_log_shows_every_start_with_its_parent_time_and_cost() {
     let cluster = Cluster::embedded();
     let inputs = json!({"depth": 2, "width": 2, "leaf": "spend", "usd": 0.01});
     let outcome = cluster.client.run(json!({"goal": "grow", "agent_id": "tree", "inputs": inputs})).await;
@@ -23,7 +23,7 @@ async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
     assert_eq!(trace.contexts().len(), 1 + 2 + 4);
     let mut own = Amount::ZERO;
     for node in trace.contexts() {
-        let end = node.end().expect("its end is in the log");
+        let end = node.end().expect("the log has the end of the context");
         assert!(node.identity.started_at <= end.at, "{node:#?}");
         if let Some(parent) = node.parent.map(|parent| trace.node(parent)) {
             assert!(
@@ -42,7 +42,7 @@ async fn x3_one_read_of_the_log_tells_who_started_whom_when_and_for_how_much() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g9_an_observer_hears_words_as_they_are_said_and_reads_events_from_the_start() {
+async fn g9_an_observer_gets_live_output_and_events_from_the_start() {
     let cluster = Cluster::embedded();
     let script = json!([
         {"say": "Let me look.", "call": [{"tool": "fs.list", "arguments": {}}]},

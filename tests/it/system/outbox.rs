@@ -53,7 +53,7 @@ async fn fill(bus: &Bus, pool: &Subject) {
 /// (f11). If the refusal were ignored, or nothing sent again, no worker would learn that the agent
 /// can continue.
 #[tokio::test(flavor = "multi_thread")]
-async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
+async fn f11_messages_refused_by_a_full_queue_are_sent_when_it_has_room() {
     let mut config = coordinator::Config::new(name("coordinator"));
     config.topology.max_queue_bytes = QUEUE_BYTES;
     let bus = Bus::Memory(Memory::new(Default::default()));
@@ -77,7 +77,7 @@ async fn f11_what_a_full_queue_refused_is_sent_when_there_is_room() {
     // refusal.
     let taken = async || bus.read(&Filter::One(Subject::Input)).await.unwrap().is_empty();
     eventually("the answer is acknowledged", taken).await;
-    assert!(unsent(&store, run).await > 0, "the delivery is kept");
+    assert!(unsent(&store, run).await > 0, "the outbox has unsent messages");
     bus.purge(&Filter::One(pool)).await.unwrap();
     let outcome = cluster.client.outcome(run, &"root".parse().unwrap()).await;
     assert_eq!(outcome.context.status, EndStatus::Completed);
@@ -121,12 +121,15 @@ async fn f16_outboxes_that_could_not_be_cleared_are_cleared_when_the_store_is_ba
         let run = begin(&cluster).await;
         cluster.client.outcome(run, &"root".parse().unwrap()).await;
         runs.push(run);
-        eventually("it could not be cleared", async || leaky.lost.load(Ordering::SeqCst) >= lost).await;
+        eventually("the coordinator could not clear the outbox", async || {
+            leaky.lost.load(Ordering::SeqCst) >= lost
+        })
+        .await;
         assert!(unsent(&store, run).await > 0);
     }
     leaky.leaks.store(false, Ordering::SeqCst);
     for run in &runs {
-        eventually("its outboxes are cleared", async || unsent(&store, *run).await == 0).await;
+        eventually("the outboxes are cleared", async || unsent(&store, *run).await == 0).await;
     }
     checker::check(&cluster.client, &store, &runs).await;
     cluster.stop().await;

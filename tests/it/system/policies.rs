@@ -31,14 +31,15 @@ async fn b17_the_lowest_maximum_of_all_coordinators_holds() {
     let first = Cluster::start(bus.clone(), store.clone(), vec![strict], vec![]);
     first.client.accepted(json!({"goal": "it is up"})).await;
     let cluster = Cluster::start(bus.clone(), store, loose, vec![]);
-    trellis_tests::cluster::eventually("all are up", async || policies(&bus).await.len() == 4).await;
+    trellis_tests::cluster::eventually("all coordinators run", async || policies(&bus).await.len() == 4)
+        .await;
     for n in 0..20 {
         let accepted = cluster.client.accepted(json!({"goal": format!("{n}"), "max_cost_usd": 5})).await;
         let adjusted = serde_json::to_value(&accepted).unwrap()["adjusted"].clone();
         assert_eq!(adjusted[0]["got"], json!(2.0), "{adjusted}");
     }
     let holds = policies(&bus).await.into_iter().reduce(|all, other| all.and(&other)).unwrap();
-    assert_eq!(holds.retention_ms, 2 * 3_600_000, "the longest");
+    assert_eq!(holds.retention_ms, 2 * 3_600_000, "the longest retention of all coordinators");
     first.stop().await;
     cluster.stop().await;
 }
@@ -65,13 +66,13 @@ async fn of_two_coordinators_with_one_id_the_later_one_ends_and_one_that_was_kil
     client.accepted(json!({"goal": "it is up"})).await;
     tokio::time::sleep(Duration::from_millis(5)).await;
     let second = tokio::time::timeout(SOON, run(with())).await.expect("the second ends");
-    let why = second.expect_err("it says why").to_string();
+    let why = second.expect_err("the error has the reason").to_string();
     assert!(why.contains("another coordinator is alive under the id `same`"), "{why}");
-    assert!(!first.is_finished(), "the first goes on");
+    assert!(!first.is_finished(), "the first coordinator continues");
     first.abort();
     let third = tokio::spawn(run(with()));
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert!(!third.is_finished(), "a killed one is replaced at once");
+    assert!(!third.is_finished(), "a killed coordinator is replaced at once");
     assert_eq!(policies(&bus).await.len(), 1);
     third.abort();
 }

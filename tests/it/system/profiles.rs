@@ -91,8 +91,8 @@ async fn every_run_uses_what_was_applied(ground: Ground) {
             let trace_id = fresh_trace();
             let spawn = json!({"goal": "hello", "agent_id": "writer", "trace_id": trace_id});
             client.publish(Subject::Spawn, &spawn).await;
-            eventually("it is admitted", async || ground.has(trace_id).await).await;
-            assert_eq!(version_of(&ground, trace_id).await, Some(round), "a published one");
+            eventually("the run is admitted", async || ground.has(trace_id).await).await;
+            assert_eq!(version_of(&ground, trace_id).await, Some(round), "the published profile");
         }
     }
     cluster.stop().await;
@@ -156,7 +156,7 @@ async fn n7_no_run_is_refused_by_an_earlier_profile() {
 }
 
 #[tokio::test]
-async fn n7_every_change_is_a_version_and_the_same_again_is_none() {
+async fn n7_every_change_is_a_version_and_an_equal_profile_is_not() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     up(&cluster, 1).await;
@@ -249,8 +249,8 @@ async fn n7_profiles_outlive_a_wipe_under_a_running_coordinator() {
     let Store::Memory(memory) = &shared else { panic!("in memory") };
     memory.restore(store::Memory::new(config().topology.partitions).snapshot());
     let restored = async || shared.agents().await.unwrap().versions == [("a".to_owned(), 3)].into();
-    eventually("the store has them again", restored).await;
-    assert!(shared.agents_revision().await.unwrap() > 3, "no revision comes twice");
+    eventually("the store has the profiles again", restored).await;
+    assert!(shared.agents_revision().await.unwrap() > 3, "no revision is used twice");
     cluster.stop().await;
 }
 
@@ -272,7 +272,7 @@ async fn n7_profiles_outlive_the_log() {
 
 /// The log is full: a profile that it can't store is not applied.
 #[tokio::test]
-async fn n7_what_the_log_does_not_keep_is_not_applied() {
+async fn n7_a_profile_that_the_log_rejects_is_not_applied() {
     let ground = Ground::in_memory();
     let mut small = config();
     small.topology.max_log_bytes = 4_000;
@@ -399,7 +399,7 @@ async fn a_full_log_makes_room(ground: Ground) {
         assert!(matches!(deleted, QueryAnswer::Deleted { .. }), "{deleted:?}");
     };
     delete("a").await;
-    assert!(fits(client, agent("b", &"x".repeat(900))).await, "the versions of a deleted agent go");
+    assert!(fits(client, agent("b", &"x".repeat(900))).await, "the versions of a deleted agent are removed");
     // Not one byte is left, and no agent has an earlier version.
     while fits(client, agent(&format!("filler{fillers}"), &"x".repeat(200))).await {
         fillers += 1;
@@ -414,7 +414,7 @@ async fn a_full_log_makes_room(ground: Ground) {
     delete(id).await;
     let mut after = before;
     after.as_object_mut().unwrap().remove(id);
-    assert_eq!(versions(client).await, after, "nothing else is gone");
+    assert_eq!(versions(client).await, after, "no other agent is removed");
     cluster.stop().await;
     // A starting coordinator has the same versions.
     let cluster = ground.start(config());

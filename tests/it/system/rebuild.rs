@@ -96,7 +96,7 @@ async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
     let expired = cluster.client.run(json!({"goal": "hello"})).await.trace_id;
     let asking = json!({"goal": "which?", "agent_id": "ask", "child_id": "root"});
     let asking = cluster.client.accepted(asking).await.trace_id;
-    eventually("it asks", async || {
+    eventually("the agent asks a question", async || {
         let trace = cluster.client.trace(asking).await;
         trace.root().is_some_and(|root| matches!(root.status, Status::InputRequired { .. }))
     })
@@ -110,11 +110,11 @@ async fn f18_an_expired_run_does_not_come_back_with_a_restart() {
         copy(&bus, &stored, asking, live).await;
     }
     let cluster = start_with(config(), bus, store.clone());
-    eventually("the log is looked through", async || there(live).await).await;
+    eventually("the coordinators have read the log", async || there(live).await).await;
     // After the shard's next turn all of that is done.
     cluster.client.run(json!({"goal": "hello"})).await;
     let rebuilt = async |id: TraceId| cluster.client.trace(id).await.generation() > 0;
-    assert!(!rebuilt(expired).await, "it has come back");
+    assert!(!rebuilt(expired).await, "the expired run was rebuilt");
     assert!(rebuilt(live).await && !rebuilt(asking).await);
     cluster.stop().await;
 }
@@ -128,7 +128,7 @@ async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
     let run = cluster.client.accepted(asking).await.trace_id;
     let root = ChildId::new("root").unwrap();
     let asks = async |cluster: &Cluster| {
-        eventually("it asks", async || {
+        eventually("the agent asks a question", async || {
             let log = log_of(&cluster.client.bus, run).await;
             let log = log.iter().map(|stored| serde_json::from_slice(&stored.payload).unwrap()).collect();
             let trace = Replay::all(Trace::new(run), log).0;
@@ -144,7 +144,7 @@ async fn f18_a_run_with_a_gap_in_its_log_goes_on_from_before_it() {
     let (bus, minute) = (memory(), 60_000);
     bus.set_up(&config().topology).await.unwrap();
     let claimed = |stored: &StoredMessage| String::from_utf8_lossy(&stored.payload).contains("\"claimed\"");
-    assert!(log.iter().any(claimed) && !claimed(log.last().unwrap()), "the claim is a message of its own");
+    assert!(log.iter().any(claimed) && !claimed(log.last().unwrap()), "the claim is not a separate message");
     for stored in log.iter().filter(|stored| !claimed(stored)) {
         let mut logged: LoggedEvents = serde_json::from_slice(&stored.payload).unwrap();
         logged.at = Timestamp::from_millis(logged.at.millis() - minute);

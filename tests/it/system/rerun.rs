@@ -64,7 +64,7 @@ async fn g15_a_rerun_pays_only_for_what_it_runs(ground: Ground) {
 
     // The end of the retention: first the rerun is removed, then the run that owns the object.
     let cluster = ground.start(coordinator::Config { retention: AT_ONCE, ..config() });
-    eventually("both are removed", async || {
+    eventually("both runs are removed", async || {
         let (new, old) = (ground.has(again.trace_id).await, ground.has(earlier.trace_id).await);
         assert!(old || !new, "the rerun has lost its object");
         !old

@@ -61,7 +61,7 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
     let cluster = ground.start(config());
     let ended = run_scribe(&cluster.client).await.trace_id;
     let asking = cluster.client.accepted(json!({"goal": "which?", "agent_id": "ask"})).await;
-    eventually("it asks", async || {
+    eventually("the agent asks a question", async || {
         let filter = Filter::QuestionsOf(asking.trace_id);
         !ground.bus.read(&filter).await.unwrap().is_empty()
     })
@@ -74,8 +74,12 @@ async fn w6_all_that_a_run_stored_goes_with_its_retention(ground: Ground) {
     // A shorter retention also applies to runs that ended earlier.
     let cluster = ground.start(kept_for(AT_ONCE));
     eventually("its state is removed", async || !ground.has(ended).await).await;
-    assert_eq!(stored(&ground.bus, ended).await, (0, 0), "the state goes last");
-    assert!(ground.has(asking.trace_id).await, "a live run stays");
+    assert_eq!(
+        stored(&ground.bus, ended).await,
+        (0, 0),
+        "the journal and the objects are removed before the state"
+    );
+    assert!(ground.has(asking.trace_id).await, "a live run remains");
     let QueryAnswer::Runs { runs, .. } = query(&cluster.client, json!({"runs": {}})).await else { panic!() };
     assert!(runs.iter().all(|run| run.trace_id != ended), "{runs:?}");
     cluster.stop().await;
@@ -114,13 +118,13 @@ async fn w6_a_deleted_run_leaves_its_costs_and_no_words(ground: Ground) {
     let before = client.trace(run.trace_id).await;
     let delete = json!({"trace_id": run.trace_id, "delete": {"outside": {"known": []}}});
     client.publish(admin_of(&delete), &delete).await;
-    eventually("the words are gone", async || told(run.trace_id).await == 0).await;
+    eventually("the content is deleted", async || told(run.trace_id).await == 0).await;
     let after = client.trace(run.trace_id).await;
     let (before, after) = (before.root().unwrap(), after.root().unwrap());
     assert!(after.lifecycle.deleted && after.budget == before.budget && after.children == before.children);
     let outcome = client.outcome(run.trace_id, &after.id).await;
     assert_eq!((outcome.context.status, outcome.context.budget), (run.context.status, run.context.budget));
-    assert!(told(kept).await > 0, "those of others stay");
+    assert!(told(kept).await > 0, "the content of other runs remains");
     cluster.stop().await;
 }
 
@@ -161,11 +165,12 @@ async fn w6_a_removal_that_was_cut_off_is_done_by_the_next_coordinator() {
     let link = Arc::new(NoPurge::default());
     let cut_off = Bus::Memory(memory.behind(link.clone()));
     let cluster = Cluster::start(cut_off, ground.store.clone(), vec![kept_for(AT_ONCE)], vec![]);
-    eventually("it tries", async || link.0.load(Ordering::SeqCst) > 0).await;
+    eventually("the coordinator tries to remove the journal", async || link.0.load(Ordering::SeqCst) > 0)
+        .await;
     cluster.stop().await;
     assert!(
         ground.has(ended).await && stored(&ground.bus, ended).await.0 > 0,
-        "the state knows of the journal"
+        "the state remains as long as the journal"
     );
     let cluster = ground.start(kept_for(AT_ONCE));
     eventually("its state is removed", async || !ground.has(ended).await).await;
@@ -182,7 +187,7 @@ async fn refusals(client: &Client, trace: TraceId) -> Vec<DeadLetter> {
 /// proves: branches are recorded before they are admitted, and both the guarded delete and the end
 /// of the retention look them up.
 #[tokio::test(flavor = "multi_thread")]
-async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
+async fn w6_entries_that_a_branch_has_not_copied_yet_are_neither_deleted_nor_removed() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let origin = run_scribe(&cluster.client).await;
@@ -212,7 +217,7 @@ async fn w6_what_a_branch_has_not_copied_yet_is_neither_deleted_nor_removed() {
     assert_eq!((ground.has(ended).await, stored(&ground.bus, ended).await), (true, before));
     let cancel = json!({"trace_id": branch.trace_id});
     cluster.client.publish(Subject::Cancel, &cancel).await;
-    eventually("nobody needs it any more", async || !ground.has(ended).await).await;
+    eventually("the ended run is removed", async || !ground.has(ended).await).await;
     assert_eq!(stored(&ground.bus, ended).await, (0, 0));
     cluster.stop().await;
 }

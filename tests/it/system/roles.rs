@@ -344,7 +344,7 @@ impl Tried {
         let inbox = self.client.new_inbox();
         let mut echo = self.client.subscribe(inbox.clone()).await.unwrap();
         self.client.publish(inbox, "".into()).await.unwrap();
-        tokio::time::timeout(SOON, echo.next()).await.expect("its own inbox is permitted");
+        tokio::time::timeout(SOON, echo.next()).await.expect("the role may use its own inbox");
         tokio::time::sleep(Duration::from_millis(30)).await;
     }
 
@@ -371,7 +371,7 @@ async fn s1_every_role_may_do_what_the_table_says_and_nothing_else() {
             }
             tried.settled().await;
         }
-        assert_eq!(tried.denied(), expected(PUBLISH, letter), "what {who} may not publish to");
+        assert_eq!(tried.denied(), expected(PUBLISH, letter), "the subjects to which {who} may not publish");
         let tried = Tried::connect(&made, &nats, who).await;
         let mut held = Vec::new();
         for some in SUBSCRIBE.chunks(16) {
@@ -381,7 +381,11 @@ async fn s1_every_role_may_do_what_the_table_says_and_nothing_else() {
             }
             tried.settled().await;
         }
-        assert_eq!(tried.denied(), expected(SUBSCRIBE, letter), "what {who} may not subscribe to");
+        assert_eq!(
+            tried.denied(),
+            expected(SUBSCRIBE, letter),
+            "the subjects to which {who} may not subscribe"
+        );
     }
     for (letter, user) in [('K', "coordinator"), ('D', "doctor")] {
         let password = made.read(&format!("keys/redis-{user}.password"));
@@ -483,7 +487,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    #[expect(clippy::print_stderr, reason = "the test that failed is told why")]
+    #[expect(clippy::print_stderr, reason = "a failed test prints the log")]
     fn drop(&mut self) {
         self.0.kill().ok();
         self.0.wait().ok();
@@ -558,14 +562,14 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         .find_map(|line| line.strip_prefix("trace_id "))
         .unwrap_or_else(|| panic!("{submitted}"));
     let described = || as_role("observer", &["runs", "describe", trace]);
-    eventually("it asks", async || described().contains("Which colour?")).await;
+    eventually("the agent asks a question", async || described().contains("Which colour?")).await;
     let refused = as_role("client", &["budget", "raise", trace, "--max-cost-usd", "2"]);
     assert!(refused.contains("do not permit to publish to") && refused.contains("may: admin"), "{refused}");
     let raised = as_role("admin", &["budget", "raise", trace, "--max-cost-usd", "2"]);
     assert!(raised.ends_with("exit Some(0)"), "{raised}");
     let answered = as_role("client", &["answer", trace, "blue"]);
     assert!(answered.ends_with("exit Some(0)"), "{answered}");
-    eventually("it ends", async || described().contains("completed")).await;
+    eventually("the run ends", async || described().contains("completed")).await;
     let events = as_role("observer", &["events", trace]);
     assert!(events.contains("raised") && events.ends_with("exit Some(0)"), "{events}");
     let history = as_role("observer", &["history", trace]);
@@ -632,7 +636,8 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         let ran = as_role("admin", &["schedule", "run", "often"]);
         assert!(ran.ends_with("exit Some(0)"), "{ran}");
         let runs = || as_role("observer", &["runs", "list", "--label", "schedule=often"]);
-        eventually("its runs", async || statuses.iter().all(|status| runs().contains(status))).await;
+        eventually("the runs are listed", async || statuses.iter().all(|status| runs().contains(status)))
+            .await;
     }
     // An administrator may cancel a run that spends money.
     let cancelled = as_role("admin", &["runs", "cancel", "@last"]);

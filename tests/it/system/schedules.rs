@@ -125,7 +125,7 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
         .map(|tick| ReadySchedule::trace_of(&"nightly".parse().unwrap(), 1, since, tick))
         .collect();
     let found = runs(&night.store, "nightly").await;
-    assert_eq!(found.len(), 8, "each once");
+    assert_eq!(found.len(), 8, "each tick ran once");
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), evening);
 
     // No coordinator runs when the clocks are set forward, until the morning.
@@ -133,7 +133,7 @@ async fn g16_each_tick_is_run_once_by_three_coordinators_and_after_a_night_witho
     let cluster = night.start(3);
     night.until("2026-03-29T05:14:00Z").await;
     let found = runs(&night.store, "nightly").await;
-    assert_eq!(found.len(), 11, "three were caught up");
+    assert_eq!(found.len(), 11, "three missed ticks ran");
     let caught_up = ["2026-03-29T04:30Z", "2026-03-29T04:45Z", "2026-03-29T05:00Z"];
     let expected: BTreeSet<TraceId> = evening.union(&ticks("nightly", since, &caught_up)).copied().collect();
     assert_eq!(found.into_iter().collect::<BTreeSet<_>>(), expected);
@@ -297,7 +297,7 @@ async fn g16_the_budget_of_a_day_and_cancelled_runs_on_a_cluster() {
 /// proves: of concurrent decisions on the same state only one succeeds: a run that fits once into a
 /// day's budget is run once.
 #[tokio::test(flavor = "multi_thread")]
-async fn g16_of_many_who_decide_at_once_one_has_decided() {
+async fn g16_of_many_concurrent_decisions_one_is_stored() {
     let ground = Ground::on_servers().await;
     let three = ["one", "two", "three"].map(|id| coordinator::Config { id: name(id), ..config() });
     let worker = worker::Config::new(name("worker"));
@@ -323,7 +323,7 @@ async fn g16_of_many_who_decide_at_once_one_has_decided() {
 /// proves: a schedule that is deleted and recreated under its name does not get the day's budget
 /// twice.
 #[tokio::test]
-async fn g16_a_schedule_that_is_made_again_has_what_is_left_of_the_day() {
+async fn g16_a_recreated_schedule_has_the_remaining_budget_of_the_day() {
     let ground = Ground::in_memory();
     let cluster = ground.start(config());
     let client = &cluster.client;
@@ -345,7 +345,7 @@ async fn g16_a_schedule_that_is_made_again_has_what_is_left_of_the_day() {
         );
     }
     let kept = ground.bus.read(&Filter::AllTicks).await.unwrap();
-    assert_eq!(kept.len(), 1, "nothing else is left of the ticks");
+    assert_eq!(kept.len(), 1, "other messages about the ticks remain");
     client.publish(Subject::Cancel, &json!({"trace_id": trace_id})).await;
     cluster.stop().await;
 }
@@ -377,16 +377,16 @@ async fn g16_a_run_that_was_removed_is_not_begun_again() {
         let version = ground.store.versions(&[trace_id]).await.unwrap()[0];
         ground.store.remove(trace_id, version).await.unwrap()
     };
-    eventually("it is removed", removed).await;
+    eventually("the schedule is removed", removed).await;
 
     let cluster = ground.start(config());
     let noted = async || {
         let last = ground.bus.last(&Filter::One(subject.clone())).await.unwrap().unwrap();
         serde_json::from_slice::<Value>(&last.payload).unwrap()["pending"].is_null()
     };
-    eventually("it is noted", noted).await;
+    eventually("the tick is recorded", noted).await;
     assert_eq!(show(&cluster.client, "nightly").await.ticks[0].record.outcome, TickOutcome::Submitted);
-    assert!(!ground.has(trace_id).await, "it was begun again");
+    assert!(!ground.has(trace_id).await, "the run was submitted again");
     cluster.stop().await;
 }
 
@@ -408,6 +408,10 @@ async fn g16_a_tick_writes_less_than_a_kilobyte_to_the_log() {
     for round in 0..5 {
         put(&cluster.client, schedule(json!({"cron": "@every 1s", "max_runs": 1_000 + round}))).await;
     }
-    assert_eq!(cluster.client.bus.read(&definitions).await.unwrap().len(), 2, "the last two revisions");
+    assert_eq!(
+        cluster.client.bus.read(&definitions).await.unwrap().len(),
+        2,
+        "the last two revisions remain"
+    );
     cluster.stop().await;
 }

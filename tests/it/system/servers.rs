@@ -34,7 +34,7 @@ fn a_nats_server_dies_stops_and_comes_back_on_its_port() {
         let port = server.port();
         assert_eq!(server.url(), format!("nats://127.0.0.1:{port}"));
         server.pause();
-        assert!(is_silent(port, b""), "stopped, it takes connections and says nothing");
+        assert!(is_silent(port, b""), "a stopped server accepts connections without an answer");
         server.resume();
         assert!(speaks(port, b""));
         server.kill();

@@ -72,7 +72,11 @@ fn check_costs(spans: &[Received]) {
     });
     let root = root.expect("a root");
     let own: u64 = contexts(spans).iter().map(|span| nanos(span, "trellis.cost.own_nanos")).sum();
-    assert_eq!(own, nanos(root, "trellis.cost.subtree_nanos"), "own costs add up");
+    assert_eq!(
+        own,
+        nanos(root, "trellis.cost.subtree_nanos"),
+        "the sum of the own costs is the cost of the tree"
+    );
     let settled: u64 = spans
         .iter()
         .filter(|span| span.name == "settle")
@@ -185,7 +189,7 @@ async fn x6_no_span_of_a_context_is_lost_with_its_coordinators() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x4_waits_denials_and_cancels_are_told_and_are_no_errors() {
+async fn x4_waits_denials_and_cancels_have_spans_without_errors() {
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 1, 1, &[]).await;
     let asks = cluster.begin(json!({"goal": "well?", "agent_id": "ask"})).await;
@@ -283,7 +287,7 @@ async fn x5_a_trace_is_exported_whole_or_not_at_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
+async fn x6_an_unreachable_collector_stops_nothing_and_is_logged_in_few_lines() {
     let collector = Collector::start().await;
     let mut cluster = cluster(&collector, 1, 1, &[("OTEL_BSP_EXPORT_TIMEOUT", "300")]).await;
     collector.refuse(true);
@@ -291,10 +295,10 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
         let run = cluster.begin(json!({"goal": "hello", "agent_id": "spend"})).await;
         cluster.outcome(run).await;
     }
-    eventually("it was tried", async || collector.requests() > 4).await;
+    eventually("the export was tried", async || collector.requests() > 4).await;
     for name in ["c1", "w1"] {
         let told = |said: &str| said.lines().filter(|line| line.contains("the collector of spans")).count();
-        eventually("it is told", async || told(&cluster.log(name)) > 0).await;
+        eventually("the failure is logged", async || told(&cluster.log(name)) > 0).await;
         let said = cluster.log(name);
         let lines = told(&said);
         assert!((1..=3).contains(&lines), "{name}: {lines} lines\n{said}");
@@ -309,7 +313,7 @@ async fn x6_a_collector_that_is_away_stops_nothing_and_is_told_in_few_lines() {
 /// proves: spans that waited while the collector was unavailable are sent in parts of an acceptable
 /// size, and a part that is always refused does not block the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it() {
+async fn x6_a_collector_that_accepts_only_small_requests_gets_the_waiting_spans() {
     let collector = Collector::start().await;
     let cluster = cluster(&collector, 1, 1, &[]).await;
     collector.refuse(true);
@@ -324,15 +328,18 @@ async fn x6_a_collector_that_takes_only_small_requests_gets_what_waited_for_it()
         let spans = collector.of(&large.to_string());
         spans.iter().filter(|span| span.name == "invoke_agent sleep").count()
     };
-    eventually("all children arrive", async || children() == 40).await;
+    eventually("the spans of all children arrive", async || children() == 40).await;
     // The wait of the root has links to all of them, and is too large for this collector. The other
     // spans of its message arrive.
     let of_root = |name: &str| collector.of(&large.to_string()).iter().any(|span| span.name == name);
-    eventually("the root arrives", async || of_root("invoke_agent tree")).await;
+    eventually("the span of the root arrives", async || of_root("invoke_agent tree")).await;
     let small = cluster.begin(json!({"goal": "hello", "agent_id": "echo"})).await;
     cluster.outcome(small).await;
-    eventually("others are not stopped", async || !collector.of(&small.to_string()).is_empty()).await;
-    assert!(!of_root("wait children"), "this collector rejects it");
+    eventually("spans of other runs are still exported", async || {
+        !collector.of(&small.to_string()).is_empty()
+    })
+    .await;
+    assert!(!of_root("wait children"), "the collector rejects the wait of the root");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -26,7 +26,7 @@ const CALLS: u64 = 15;
 const CENTS: u64 = 1;
 const VICTIMS: usize = 3;
 
-#[expect(clippy::disallowed_methods, reason = "how long an attack takes, and which, is said to the test")]
+#[expect(clippy::disallowed_methods, reason = "the environment sets the kind and the duration of the attack")]
 fn number(variable: &str) -> Option<u64> {
     let said = std::env::var(variable).ok()?;
     Some(said.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
@@ -164,7 +164,7 @@ async fn s6_a_stolen_credential_of_a_worker_changes_nothing_of_other_pools() {
             let stored = bus.read(&Filter::OutcomesOf(trace)).await.unwrap();
             stored.first().map(|stored| serde_json::from_slice::<Outcome>(&stored.payload).unwrap())
         };
-        eventually("it ends", async || outcome().await.is_some()).await;
+        eventually("the run ends", async || outcome().await.is_some()).await;
         let outcome = outcome().await.unwrap();
         assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
         let budget = &outcome.context.budget;

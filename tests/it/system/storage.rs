@@ -79,7 +79,7 @@ async fn n6_nearly_full_storage_refuses_new_runs_and_lets_the_others_go_on(groun
     let (client, bus) = (&cluster.client, &ground.bus);
     let asking = client.accepted(json!({"goal": "which?", "agent_id": "ask", "child_id": "root"})).await;
     let root = asking.child_id;
-    eventually("it asks", async || {
+    eventually("the agent asks a question", async || {
         !bus.read(&Filter::QuestionsOf(asking.trace_id)).await.unwrap().is_empty()
     })
     .await;
@@ -98,7 +98,7 @@ async fn n6_nearly_full_storage_refuses_new_runs_and_lets_the_others_go_on(groun
     client.publish(Subject::Input, &answer).await;
     let outcome = client.outcome(asking.trace_id, &root).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
-    assert!(!ground.has(waiting).await, "the intake was read meanwhile");
+    assert!(!ground.has(waiting).await, "a coordinator read the intake meanwhile");
 
     bus.purge(&Filter::HistoriesOf(TraceId::from_u128(FILLER).unwrap())).await.unwrap();
     let outcome = client.outcome(waiting, &root).await;
@@ -156,7 +156,7 @@ async fn n6_submissions_that_wait_for_room_do_not_keep_cancels_from_coming() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n6_health_tells_how_full_the_storage_is() {
+async fn n6_health_shows_how_full_the_storage_is() {
     let ground = Ground::in_memory();
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let cluster = ground.start(coordinator::Config { health: Some(free), ..config() });
@@ -167,7 +167,7 @@ async fn n6_health_tells_how_full_the_storage_is() {
     stream.write_all(b"GET /readyz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200"), "another coordinator would be as full: {answer}");
+    assert!(answer.starts_with("HTTP/1.1 200"), "a full stream made the coordinator not ready: {answer}");
     for part in ["storage: AGENT_EVENT 0 %", "storage: AGENT_HISTORY 8", "no new runs: AGENT_HISTORY"] {
         assert!(answer.contains(part), "no {part} in {answer}");
     }
@@ -177,7 +177,7 @@ async fn n6_health_tells_how_full_the_storage_is() {
 /// proves: a server with too little storage for the streams is reported as such, with the reserved
 /// sizes and the options that lower them.
 #[tokio::test(flavor = "multi_thread")]
-async fn n6_a_server_with_too_little_storage_is_told_with_what_is_needed() {
+async fn n6_a_server_with_too_little_storage_is_reported_with_the_needed_size() {
     let nats = NatsServer::start_with("max_file_store: 800MB", "");
     let trellis = |arguments: &[&str]| {
         let output =

@@ -34,7 +34,7 @@ impl Commands {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
+async fn g13_b21_the_command_line_sends_messages_and_shows_which_were_seen() {
     let model = ModelServer::start(|prompt| match prompt.turn() {
         0 => agents::call("ask_human", json!({"question": "Which way?"})),
         1 => agents::call("ask_human", json!({"question": "How far?"})),
@@ -59,7 +59,7 @@ async fn g13_b21_the_command_line_tells_an_agent_and_says_what_it_has_seen() {
     assert_eq!(first, "message 1 to `root`: seen before its next model call\n exit Some(0)");
     let again = commands.told(&[&trace, "Take the bridge.", "--by", "Ann", "--id", "one", "-o", "json"]);
     let again: Value = serde_json::from_str(again.trim_end_matches(" exit Some(0)")).unwrap();
-    assert_eq!(again, json!({"child_id": "root", "number": 1}), "sent again, it is still one message");
+    assert_eq!(again, json!({"child_id": "root", "number": 1}), "the same message twice is one message");
     let piped = commands.say(&["tell", &format!("{trace}/root"), "-"], "Mind the\ngap.\n");
     assert!(piped.starts_with("message 2 to `root`"), "{piped}");
     let described = commands.say(&["runs", "describe", &trace], "");

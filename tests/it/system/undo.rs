@@ -154,7 +154,7 @@ async fn g14_runs_cancel_undoes_what_had_succeeded_and_without_undo_does_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g14_runs_cancel_tells_of_a_group_that_undoes_and_nothing_is_taken_until_it_has() {
+async fn g14_runs_cancel_reports_a_running_undo_and_no_rerun_begins_before_its_end() {
     let (booking, cancelling) = (Gate::default(), Gate::default());
     let gates = vec![("book car", booking.clone()), ("cancel flight", cancelling.clone())];
     let model = model(gates).await;

@@ -20,7 +20,7 @@ use trellis_tests::{
 /// it. The sweep of a starting coordinator compares the run with its log. Found by the simulation,
 /// whose store loses writes.
 #[tokio::test]
-async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
+async fn n1_an_unnoticed_loss_is_found_when_a_coordinator_starts() {
     let config = coordinator::Config::new(name("coordinator"));
     let bus = Bus::Memory(bus::Memory::new(Default::default()));
     let memory = store::Memory::new(config.topology.partitions);
@@ -38,7 +38,7 @@ async fn n1_a_loss_that_nobody_saw_is_found_when_a_coordinator_starts() {
         let loaded = store.load(&[run.trace_id]).await.unwrap();
         loaded[0].record.as_ref().is_some_and(|record| record.outbox.is_empty())
     };
-    eventually("the question is known to be sent", sent).await;
+    eventually("the question is marked as sent", sent).await;
     let before = memory.snapshot();
     let answered = json!({"child_id": run.child_id, "question": 1, "answer": "left"});
     let input = json!({"trace_id": run.trace_id, "answered": answered});
@@ -83,7 +83,7 @@ async fn a_lost_write_is_found() {
     let spawn = json!({"goal": "hello", "agent_id": "patient", "trace_id": run, "child_id": "root"});
     cluster.client.publish(Subject::Spawn, &spawn).await;
     let sent = async || !bus.read(&Filter::EventsOf(run)).await.unwrap().is_empty();
-    eventually("it is committed and sent", sent).await;
+    eventually("the run is committed and sent", sent).await;
     memory.restore(before);
     let worker = worker::Config { pool: "later".parse().unwrap(), ..worker::Config::new(name("worker")) };
     let late = Cluster::start(bus, store.clone(), Vec::new(), vec![worker]);

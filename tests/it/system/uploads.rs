@@ -30,7 +30,7 @@ fn large(trace_id: TraceId) -> serde_json::Value {
 /// proves: uploads are sent beside the turns. Within a turn, the acknowledgement would come too
 /// late, and the large message would be uploaded a second time.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upload_that_takes_long_keeps_nobody_waiting() {
+async fn a_slow_upload_delays_no_other_submission() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
@@ -45,7 +45,11 @@ async fn an_upload_that_takes_long_keeps_nobody_waiting() {
     let first = fresh_trace();
     client.publish(Subject::Graph, &large(first)).await;
     assert_eq!(client.outcome(first, &root).await.context.status, EndStatus::Completed);
-    assert_eq!(client.bus.objects("core/").await.unwrap().len(), 1, "its first events are an object");
+    assert_eq!(
+        client.bus.objects("core/").await.unwrap().len(),
+        1,
+        "the first events are stored as an object"
+    );
 
     // From now on this test is the object store.
     let raw = async_nats::connect(nats.url()).await.unwrap();

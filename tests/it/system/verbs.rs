@@ -143,7 +143,7 @@ impl Place {
             let at = line.find("http://")?;
             Some(line[at..].split_whitespace().next()?.to_owned())
         });
-        let address = address.expect("it says where it listens").trim_end_matches(',').to_owned();
+        let address = address.expect("the gateway prints its address").trim_end_matches(',').to_owned();
         let token = place.files.join("data/token").display().to_string();
         place.environment = vec![("TRELLIS_URL", address), ("TRELLIS_TOKEN_FILE", token)];
         place.server = Some(dev);

@@ -108,7 +108,7 @@ fn cluster(directory: &Directory, webhooks: &Value) -> Cluster {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
+async fn x9_outcomes_and_questions_are_sent_with_a_signature_of_each_secret() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     let secrets = [fresh_secret(), fresh_secret()];
     let all = json!([
@@ -119,14 +119,14 @@ async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
     let client = &cluster.client;
     let steps = json!([{"id": "write", "agent_id": "echo", "task_description": "a text"}, {"id": "release", "approve": {"who": "the owner", "question": "Good?"}}]);
     let run = client.accepted(json!({"child_id": "book", "steps": steps})).await;
-    eventually("a question is told", async || receiver.at("/all").len() == 1).await;
+    eventually("the webhook receives the question", async || receiver.at("/all").len() == 1).await;
     let asked = &receiver.at("/all")[0];
     assert_eq!(asked.body["type"], "question");
     assert_eq!(asked.body["data"]["question"], "Good?");
     assert_eq!(asked.header("webhook-id"), format!("{}.release.question.1.0", run.trace_id));
     let answer = json!({"trace_id": run.trace_id, "answered": {"child_id": "release", "question": 1, "answer": "yes"}});
     client.publish(Subject::Input, &answer).await;
-    eventually("all outcomes are told", async || {
+    eventually("the webhooks receive all outcomes", async || {
         receiver.at("/all").len() == 2 && receiver.at("/every").len() == 3
     })
     .await;
@@ -140,16 +140,16 @@ async fn x9_outcomes_and_questions_are_told_signed_by_each_secret() {
     let (id, time) = (ended.header("webhook-id"), ended.header("webhook-timestamp"));
     let signed = domain::signature::signatures(&secrets, id, time.parse().unwrap(), &ended.raw);
     assert_eq!(ended.header("webhook-signature"), signed);
-    assert_eq!(signed.split(' ').count(), 2, "by each secret");
+    assert_eq!(signed.split(' ').count(), 2, "one signature for each secret");
     // Only runs with its labels.
     let labelled = client.run(json!({"goal": "x", "agent_id": "echo", "labels": {"team": "docs"}})).await;
-    eventually("the run with the label is told", async || receiver.at("/docs").len() == 1).await;
+    eventually("the webhook receives the run with the label", async || receiver.at("/docs").len() == 1).await;
     assert_eq!(receiver.at("/docs")[0].body["data"]["trace_id"], json!(labelled.trace_id));
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no_other() {
+async fn x9_an_unreachable_webhook_gets_its_messages_later_under_the_same_id_and_delays_no_other() {
     let (away, there, directory) = (Receiver::start().await, Receiver::start().await, Directory::fresh());
     away.answers(503);
     let one = |name: &str, at: &Receiver| json!({"name": name, "url": at.url("/"), "internal": true, "secrets": [fresh_secret()]});
@@ -157,8 +157,12 @@ async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no
     for _ in 0..20 {
         cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
     }
-    eventually("the other is told", async || there.at("/").len() == 20).await;
-    assert!((1..20).contains(&away.at("/").len()), "it is tried one at a time: {}", away.at("/").len());
+    eventually("the other webhook receives its messages", async || there.at("/").len() == 20).await;
+    assert!(
+        (1..20).contains(&away.at("/").len()),
+        "messages to a failing webhook were not sent one at a time: {}",
+        away.at("/").len()
+    );
     let first = away.at("/")[0].header("webhook-id").to_owned();
     away.answers(200);
     let tried = away.at("/").len();
@@ -166,8 +170,8 @@ async fn x9_a_webhook_that_is_away_is_told_later_under_the_same_id_and_delays_no
         let all = away.at("/").split_off(tried);
         all.iter().map(|told| told.header("webhook-id").to_owned()).collect::<std::collections::BTreeSet<_>>()
     };
-    eventually("all of it is told later", async || taken().len() == 20).await;
-    assert!(taken().contains(&first), "under the id of the first try");
+    eventually("the webhook receives all messages later", async || taken().len() == 20).await;
+    assert!(taken().contains(&first), "a retry has the id of the first try");
     cluster.stop().await;
 }
 
@@ -178,14 +182,14 @@ async fn x9_a_message_that_is_refused_for_itself_keeps_no_other_waiting() {
         json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [fresh_secret()]}]);
     let cluster = cluster(&directory, &all);
     cluster.client.run(json!({"goal": "poison", "agent_id": "echo"})).await;
-    eventually("it was refused", async || receiver.at("/").len() == 1).await;
+    eventually("the webhook refused the message", async || receiver.at("/").len() == 1).await;
     for number in 1..=20 {
         cluster.client.run(json!({"goal": "fine", "agent_id": "echo"})).await;
         let fine = || receiver.at("/").iter().filter(|told| told.body["data"]["result"] == "fine").count();
         // The webhook is not paused: each run is sent before the next ends.
-        eventually("another is told", async || fine() == number).await;
+        eventually("the webhook receives another message", async || fine() == number).await;
     }
-    eventually("it is tried again", async || {
+    eventually("the message is sent again", async || {
         let all = receiver.at("/");
         all.iter().filter(|told| told.body["data"]["result"] == "poison").count() > 1
     })
@@ -199,7 +203,7 @@ async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
     let one = |path: &str| json!({"name": path.trim_start_matches('/'), "url": receiver.url(path), "internal": true, "secrets": [fresh_secret()]});
     let cluster = cluster(&directory, &json!([one("/first")]));
     file(&directory, &json!([one("/first"), one("/second")]));
-    eventually("the new one is told", async || {
+    eventually("the new webhook receives a message", async || {
         cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
         !receiver.at("/second").is_empty()
     })
@@ -208,7 +212,7 @@ async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
     tokio::time::sleep(std::time::Duration::from_secs(6)).await;
     let before = (receiver.at("/first").len(), receiver.at("/second").len());
     cluster.client.run(json!({"goal": "x", "agent_id": "echo"})).await;
-    eventually("both are told as before", async || {
+    eventually("both webhooks receive a message", async || {
         receiver.at("/first").len() > before.0 && receiver.at("/second").len() > before.1
     })
     .await;
@@ -216,34 +220,34 @@ async fn x9_the_file_is_read_again_and_one_that_is_wrong_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_nothing_is_told_of_what_was_deleted_meanwhile() {
+async fn x9_a_webhook_gets_no_content_that_was_deleted_meanwhile() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(500);
     let all =
         json!([{"name": "one", "url": receiver.url("/"), "internal": true, "secrets": [fresh_secret()]}]);
     let cluster = cluster(&directory, &all);
     let run = cluster.client.run(json!({"goal": "a private word", "agent_id": "echo"})).await;
-    eventually("it was tried", async || !receiver.at("/").is_empty()).await;
+    eventually("the message was sent", async || !receiver.at("/").is_empty()).await;
     let tried = receiver.at("/").len();
     assert_eq!(receiver.at("/")[0].body["data"]["result"], "a private word");
     let delete = json!({"trace_id": run.trace_id, "delete": {"outside": {"known": []}}});
     cluster.client.publish(Subject::Admin(domain::subject::Action::Delete), &delete).await;
     let outcome = domain::subject::Filter::OutcomesOf(run.trace_id);
-    eventually("its content is gone", async || {
+    eventually("the content is deleted", async || {
         let stored = cluster.client.bus.read(&outcome).await.unwrap();
         stored.iter().all(|stored| !String::from_utf8_lossy(&stored.payload).contains("private"))
     })
     .await;
     let after = receiver.at("/").len();
     receiver.answers(200);
-    eventually("it is told", async || receiver.at("/").len() > after).await;
+    eventually("the webhook receives the message", async || receiver.at("/").len() > after).await;
     let told = receiver.at("/").split_off(tried.max(after));
     assert!(told.iter().all(|told| !told.body.to_string().contains("private")), "{told:?}");
     cluster.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn x9_whoever_is_killed_another_coordinator_tells_it() {
+async fn x9_after_a_kill_another_coordinator_sends_the_message() {
     let (receiver, directory) = (Receiver::start().await, Directory::fresh());
     receiver.answers(503);
     let all =
@@ -254,11 +258,11 @@ async fn x9_whoever_is_killed_another_coordinator_tells_it() {
         Processes::start_as(|| Shape { coordinators_environment: environment, ..Shape::new(2, 1) }).await;
     let run = cluster.begin(json!({"child_id": "root", "goal": "x", "agent_id": "echo"})).await;
     cluster.outcome(run).await;
-    eventually("it was tried", async || !receiver.at("/").is_empty()).await;
+    eventually("the message was sent", async || !receiver.at("/").is_empty()).await;
     cluster.kill("c1");
     let tried = receiver.at("/").len();
     receiver.answers(200);
-    eventually("it is told", async || receiver.at("/").len() > tried).await;
+    eventually("the webhook receives the message", async || receiver.at("/").len() > tried).await;
     let told = receiver.at("/").pop().unwrap();
     assert_eq!(told.header("webhook-id"), format!("{run}.root.outcome"));
     assert_eq!(told.body["data"]["result"], "x");

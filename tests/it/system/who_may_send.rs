@@ -35,7 +35,7 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let cluster = Processes::start(1, 1).await;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 4000}, "max_cost_usd": 1});
     let run = cluster.begin(spawn).await;
-    cluster.until(run, "it runs", |trace| trace.root().is_some_and(|root| root.attempt() == 1)).await;
+    cluster.until(run, "the agent runs", |trace| trace.root().is_some_and(|root| root.attempt() == 1)).await;
     let client = async_nats::connect(cluster.nats.url()).await.unwrap();
     let order = json!({"trace_id": run, "raise": {"child_id": "root", "max_cost_usd": 500}}).to_string();
     let entry = format!("agent.history.default.{run}.forged");
@@ -45,8 +45,10 @@ async fn s6_a_stored_message_that_the_server_sends_on_has_no_effect() {
     let get = "$JS.API.DIRECT.GET.AGENT_HISTORY";
     client.publish_with_reply(get, "agent.admin.raise", asked.into()).await.unwrap();
     client.flush().await.unwrap();
-    eventually("it is refused", async || !letters(&cluster.client, "agent.admin.raise").await.is_empty())
-        .await;
+    eventually("the message is refused", async || {
+        !letters(&cluster.client, "agent.admin.raise").await.is_empty()
+    })
+    .await;
     let letter = letters(&cluster.client, "agent.admin.raise").await.remove(0);
     assert!(letter.refusal.message.contains(REASON), "{letter:?}");
     let limit = cluster.client.trace(run).await.root().unwrap().budget.ceilings.limit.cost_usd;
@@ -101,13 +103,13 @@ fn door(subject: &Subject) -> Door {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_every_door_refuses_what_the_server_sent_on() {
+async fn s6_every_subject_refuses_messages_that_the_server_forwarded() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 600_000}});
     let run = client.accepted(spawn).await;
     let (trace, root): (TraceId, ChildId) = (run.trace_id, run.child_id.clone());
-    eventually("it runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
+    eventually("the agent runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
     let others = [
         Subject::Spawn,
         Subject::Graph,
@@ -144,7 +146,7 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
                     assert!(answer["message"].as_str().unwrap().contains(REASON), "{subject}: {answer}");
                 }
                 Door::Hint => client.bus.broadcast(&subject, &headers, payload).await.unwrap(),
-                Door::None => unreachable!("{subject} is no door"),
+                Door::None => unreachable!("{subject} accepts no messages"),
             }
         }
     }
@@ -155,13 +157,13 @@ async fn s6_every_door_refuses_what_the_server_sent_on() {
 /// A worker's asks and reports with a valid lease of the attempt, sent on the subject of another
 /// pool.
 #[tokio::test(flavor = "multi_thread")]
-async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
+async fn s6_a_message_on_another_pools_subject_is_refused_and_stored() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});
     let run = client.accepted(spawn).await;
     let (trace, root) = (run.trace_id, run.child_id.clone());
-    eventually("it runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
+    eventually("the agent runs", async || client.trace(trace).await.root().unwrap().attempt() == 1).await;
     let stolen: domain::PoolName = "stolen".parse().unwrap();
     let lease = json!({"child_id": root, "attempt": 1, "token": "guessed"});
     let asks = [
@@ -190,7 +192,7 @@ async fn s6_what_comes_on_another_pools_subject_is_refused_and_kept() {
     for (subject, message) in [(at(Subject::Cost), cost), (at(Subject::Result), result)] {
         client.publish(subject.clone(), &message).await;
         let name = subject.to_string();
-        eventually("it is kept", async || letters(client, &name).await.len() == 1).await;
+        eventually("the message is stored", async || letters(client, &name).await.len() == 1).await;
         assert_eq!(letters(client, &name).await[0].refusal.code, "other_pool");
     }
     let outcome = client.outcome(trace, &root).await;
@@ -223,7 +225,7 @@ fn claims(by: &str) -> Headers {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_what_an_administrator_asks_for_is_recorded_with_who_asked() {
+async fn s7_actions_of_an_administrator_are_recorded_with_the_sender() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     client.run(json!({"goal": "is anybody there?"})).await;
@@ -290,7 +292,7 @@ async fn s7_a_record_has_the_digest_of_its_request_and_a_log_of_its_own() {
 /// The server's information about a sender is used only where it is trustworthy: within one account
 /// any client can forge it.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so() {
+async fn s7_the_servers_statement_of_a_sender_is_used_only_with_the_option_for_it() {
     for trusted in [false, true] {
         let mut config = coordinator::Config::new("c1".parse().unwrap());
         config.trust_request_info = trusted;
@@ -315,7 +317,7 @@ async fn s7_the_server_is_believed_about_a_sender_only_if_the_operator_says_so()
 
 /// A request about a run is an event of the run, through the durable queue.
 #[tokio::test(flavor = "multi_thread")]
-async fn s7_a_raise_is_an_event_with_who_asked() {
+async fn s7_a_raise_is_an_event_with_its_sender() {
     let cluster = Cluster::embedded();
     let client = &cluster.client;
     let spawn = json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 2_000}, "max_cost_usd": 1});
@@ -334,7 +336,7 @@ async fn s7_a_raise_is_an_event_with_who_asked() {
         let text: String = stored.iter().map(|stored| String::from_utf8_lossy(&stored.payload)).collect();
         text.contains(r#""by":{"claimed":"alice@desk"}"#)
     };
-    eventually("the event says who asked", raised).await;
+    eventually("the event names the sender", raised).await;
     client.outcome(run.trace_id, &run.child_id).await;
     cluster.stop().await;
 }

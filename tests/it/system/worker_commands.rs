@@ -12,7 +12,7 @@ use trellis_tests::{
 };
 
 #[tokio::test(flavor = "multi_thread")]
-async fn g8_all_workers_are_drained_once_somebody_says_yes() {
+async fn g8_all_workers_are_drained_after_a_confirmation() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let to = Connect::new(nats.url(), Default::default(), "test");
     let bus = Bus::Nats(Nats::connect(&to).await.unwrap());
@@ -33,7 +33,7 @@ async fn g8_all_workers_are_drained_once_somebody_says_yes() {
         let listed: Value = serde_json::from_str(&said(&["workers", "list", "-o", "json"]).0).unwrap();
         listed.as_array().unwrap().iter().filter(|worker| worker["draining"] == false).count()
     };
-    assert_eq!(takes_work(), 2, "nobody was drained");
+    assert_eq!(takes_work(), 2, "no worker was drained");
     let (out, why, code) = said(&["workers", "drain", "--all", "--yes"]);
     assert!(code == Some(0) && out.matches("is draining, or has ended").count() == 2, "{out}{why}");
     assert_eq!(takes_work(), 0);

@@ -119,7 +119,7 @@ async fn b7_b16_a_last_report_that_a_check_denied_is_no_result() {
     bench.dispatch(&work).await;
     bench.until_done().await;
     is_refused(&bench.verdicts().await);
-    assert!(!bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Hold(_))), "it was not asked for again");
+    assert!(!bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Hold(_))), "no hold was asked for");
 }
 
 #[tokio::test(start_paused = true)]
@@ -143,7 +143,7 @@ async fn b16_an_answer_that_a_check_halted_is_not_shown_and_no_branch_ends_with_
     let end = Subject::Stream(work.trace_id, work.child_id.clone());
     bench.bus.broadcast(&end, &Headers::new(), "the end".into()).await.unwrap();
     let first = heard.next().await.unwrap();
-    assert_eq!(String::from_utf8_lossy(&first.payload), "the end", "nothing was shown");
+    assert_eq!(String::from_utf8_lossy(&first.payload), "the end", "other live output was sent first");
 }
 
 #[tokio::test(start_paused = true)]
@@ -168,11 +168,11 @@ async fn b16_an_answer_approves_only_the_call_that_it_was_given_to() {
     let works = works.iter().map(|answers| with_answers(&work, answers)).collect();
     let (bench, verdicts) = attempts(works).await;
     for verdict in &verdicts[..3] {
-        assert_eq!(question(verdict), asked, "the second call is asked about as well");
+        assert_eq!(question(verdict), asked, "the second call also needs an approval");
     }
     let entries = journal(&bench, &work).await;
     let outputs = outputs(&entries);
-    assert!(!outputs[0].1, "the first call was approved: {outputs:?}");
+    assert!(!outputs[0].1, "the approved first call failed: {outputs:?}");
     assert!(outputs[1].2.contains("a human did not approve it: no"), "{outputs:?}");
     assert_eq!(outputs.len(), 2);
 }
@@ -212,7 +212,7 @@ async fn b16_a_rate_never_denies_the_result_of_a_child_that_it_allowed() {
     let entries = journal(&bench, &work).await;
     let outputs = outputs(&entries);
     let denied = outputs.iter().find(|output| output.1).unwrap();
-    assert!(denied.2.contains("1 calls a minute are allowed"), "the second one was beyond it: {outputs:?}");
+    assert!(denied.2.contains("1 calls a minute are allowed"), "the second call was not denied: {outputs:?}");
     assert!(outputs.contains(&("agent:spawn", false, "paid for")), "{outputs:?}");
     let spawned = bench.asks().iter().filter(|(_, ask)| matches!(ask, Ask::Spawn(_))).count();
     assert_eq!((outputs.len(), spawned), (2, 1));

@@ -61,10 +61,10 @@ async fn l_a_worker_reports_no_failure_for_want_of_time_and_books_the_call_once_
         })
         .await;
     assert_eq!(holds_and_forfeits(&bench), (1, 0), "{:#?}", bench.asks());
-    assert_eq!(lost(&bench).await, [("1-1".to_owned(), true)], "the journal has it at once (B19)");
+    assert_eq!(lost(&bench).await, [("1-1".to_owned(), true)], "the journal has the call at once (B19)");
     bench.until_done().await;
     assert_eq!(holds_and_forfeits(&bench), (1, 1), "the call is booked when the attempt is stopped");
-    assert!(bench.reports().await.is_empty(), "the coordinator ended it, and nobody else");
+    assert!(bench.reports().await.is_empty(), "only the coordinator ended the context");
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,11 +75,7 @@ async fn l_a_worker_goes_on_when_the_deadline_is_moved() {
     });
     let bench = Bench::run(slow_agent(), script).await;
     bench.until_done().await;
-    assert_eq!(
-        holds_and_forfeits(&bench),
-        (2, 1),
-        "the call that was cut off, and the one that was answered"
-    );
+    assert_eq!(holds_and_forfeits(&bench), (2, 1), "one interrupted call, and one answered call");
     let reports = bench.reports().await;
     assert_eq!((reports.len(), reports[0].progress.retries), (1, 1));
 }
@@ -110,7 +106,7 @@ async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
     });
     let bench = Bench::run(slow_agent(), script).await;
     bench
-        .until("it has resumed", async |bench| {
+        .until("the second attempt has resumed", async |bench| {
             bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Resume(_)))
         })
         .await;
@@ -118,7 +114,7 @@ async fn b19_a_successor_writes_down_the_calls_that_its_predecessor_lost() {
     bench.until_done().await;
     bench.dispatch(&slow_agent()).await;
     bench.until_done().await;
-    assert_eq!(lost(&bench).await.len(), 1, "the next one finds it written");
+    assert_eq!(lost(&bench).await.len(), 1, "the next attempt finds the call in the journal");
 }
 
 /// A call without a deadline is never cut off.

@@ -76,7 +76,7 @@ impl Site {
 
     async fn stop(self) {
         self.cluster.stop().await;
-        assert_eq!(std::fs::read_dir(&self.root).unwrap().count(), 0, "a worker that ends leaves nothing");
+        assert_eq!(std::fs::read_dir(&self.root).unwrap().count(), 0, "an ended worker leaves no files");
         std::fs::remove_dir(&self.root).unwrap();
     }
 }
@@ -182,7 +182,7 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     let HistoryStep::Branched { copies, .. } = &entries[0].step else { panic!("{entries:#?}") };
     assert_eq!((*copies, calls(&entries)), (5, 3));
     let spent = |outcome: &Outcome| outcome.context.budget.spent.cost_usd.nanos();
-    assert_eq!(3 * spent(&second), spent(&first), "one call of three");
+    assert_eq!(3 * spent(&second), spent(&first), "one of three calls is made");
     // The workspace is filled again with the files that the copied steps wrote.
     let client = site.client();
     let bus = &client.bus;
@@ -194,7 +194,11 @@ async fn w5_a_branch_begins_with_what_was_done_and_pays_only_for_the_rest() {
     let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
     let ToolOutput::Offloaded { object: own, .. } = &read.output else { panic!("{read:?}") };
     assert!(own.object.starts_with(&prefix), "{own:?}");
-    assert_eq!(site.journal(first.trace_id, &first.context.child_id).await, before, "the source stays");
+    assert_eq!(
+        site.journal(first.trace_id, &first.context.child_id).await,
+        before,
+        "the journal of the source is unchanged"
+    );
     // New outputs have names that no copied output has.
     let (own, entries) = run_scribe(&site, branch_of(&first, 4)).await;
     let HistoryStep::Tool(read) = &entries[5].step else { panic!("{entries:#?}") };
@@ -235,7 +239,7 @@ async fn w5_copying_that_was_cut_off_is_completed_by_the_next_attempt() {
         });
         ids.collect::<Vec<_>>()
     };
-    assert_eq!(tools(&entries), tools(&expected), "each step once, in order");
+    assert_eq!(tools(&entries), tools(&expected), "each step is in the journal once, in order");
     assert_eq!(tools(&entries).len(), 5);
     assert_eq!(entries.len(), expected.len());
     assert_eq!(source.len(), 7);
@@ -249,7 +253,7 @@ fn branch_of(outcome: &Outcome, step: u32) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
+async fn w5_a_restored_agent_continues_from_that_step_and_records_it_once() {
     let site = Site::in_one_process().await;
     site.apply(json!({"agent_id": "asker", "kind": "llm", "model": "scripted", "script": [
         {"call": [{"tool": "fs.write", "arguments": {"path": "outputs/a", "content": "a"}}]},
@@ -263,16 +267,16 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
     let accepted = client.accepted(json!({"goal": "ask", "agent_id": "asker"})).await;
     let (trace, root) = (accepted.trace_id, accepted.child_id.clone());
     let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
-    eventually("it asks", asks).await;
+    eventually("the agent asks a question", asks).await;
     let restore = json!({"trace_id": trace, "restore": {"child_id": root, "number": 1, "to": 2}});
     client.publish(admin_of(&restore), &restore).await;
     client.publish(admin_of(&restore), &restore).await;
     let asks_again = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 1;
-    eventually("it asks again", asks_again).await;
+    eventually("the agent asks again", asks_again).await;
     let answer = |trace: TraceId, question: u32, answer: &str| json!({"trace_id": trace, "answered": {"child_id": root, "question": question, "answer": answer}});
     client.publish(Subject::Input, &answer(trace, 2, "yes")).await;
     let asks_more = async || client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().len() > 2;
-    eventually("it asks the other question", asks_more).await;
+    eventually("the agent asks the other question", asks_more).await;
     client.publish(Subject::Input, &answer(trace, 3, "slowly")).await;
     let outcome = client.outcome(trace, &root).await;
     assert_eq!(outcome.context.status, EndStatus::Completed, "{outcome:#?}");
@@ -286,7 +290,7 @@ async fn w5_a_restored_agent_goes_on_from_that_step_and_writes_so_once() {
         .collect();
     assert_eq!(restores, [2], "{entries:#?}");
     assert_eq!(outcome.context.result.as_ref().unwrap().value(), "slowly");
-    assert_eq!(calls(&entries), 5, "the second call was made twice, and paid for twice");
+    assert_eq!(calls(&entries), 5, "the second call was made and paid twice");
     assert_eq!(outcome.context.retries, 0);
     assert_eq!(result(&entries).outputs.len(), 2);
     // A branch copies the first answer with its steps, and asks its own questions after them.
@@ -319,7 +323,7 @@ async fn asked(site: &Site) -> (TraceId, ChildId) {
     let accepted = client.accepted(json!({"goal": "ask", "agent_id": "waiter"})).await;
     let trace = accepted.trace_id;
     let asks = async || !client.bus.read(&Filter::QuestionsOf(trace)).await.unwrap().is_empty();
-    eventually("it asks", asks).await;
+    eventually("the agent asks a question", asks).await;
     (trace, accepted.child_id)
 }
 
@@ -338,7 +342,7 @@ async fn w5_an_agent_whose_journal_is_gone_does_not_begin_anew() {
     let outcome = client.outcome(trace, &root).await;
     let error = outcome.context.error.as_ref().unwrap_or_else(|| panic!("{outcome:#?}"));
     assert!(error.message.contains("0 of 3 entries are left"), "{error:?}");
-    assert_eq!(outcome.context.attempts, 2, "the first was parked, and no other would do better");
+    assert_eq!(outcome.context.attempts, 2, "the first attempt was parked, and the second was the last");
     site.stop().await;
 }
 
@@ -386,7 +390,7 @@ async fn t5_a_journal_that_never_can_be_used_ends_the_attempt_and_says_why() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn n9_an_entry_that_says_more_than_is_known_is_read() {
+async fn n9_an_entry_with_unknown_fields_is_read() {
     let site = Site::in_one_process().await;
     let trace = "0af7651916cd43dd8448eb211c80315a";
     let mut newer = began(trace, 1, 1);
@@ -460,13 +464,16 @@ async fn g10_delegate_hands_over_the_files_in_outputs() {
     let HistoryStep::Received { files } = &entries[0].step else { panic!("{entries:#?}") };
     assert_eq!(files.iter().map(|file| file.path.as_str()).collect::<Vec<_>>(), ["a/plan", "b"]);
     let own = ObjectReference::prefix(outcome.trace_id, &heir);
-    assert!(files.iter().all(|file| file.object.object.starts_with(&own)), "copies of its own: {files:#?}");
+    assert!(
+        files.iter().all(|file| file.object.object.starts_with(&own)),
+        "the files are not copies: {files:#?}"
+    );
     let outputs: Vec<&str> = result(&entries).outputs.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(outputs, ["a/plan", "b", "more"], "they are its outputs now");
+    assert_eq!(outputs, ["a/plan", "b", "more"], "the files are outputs of the heir");
     let tool = entries
         .iter()
         .find_map(|entry| if let HistoryStep::Tool(step) = &entry.step { Some(step) } else { None });
-    assert_eq!(tool.unwrap().output, ToolOutput::Inline("p".into()), "it reads what was written");
+    assert_eq!(tool.unwrap().output, ToolOutput::Inline("p".into()), "the tool reads the written file");
 
     let from = json!({"trace_id": outcome.trace_id, "child_id": heir, "step": 1});
     let branch = site.client().run(json!({"goal": "again", "agent_id": "heir", "branch_from": from})).await;
@@ -479,7 +486,7 @@ async fn g10_delegate_hands_over_the_files_in_outputs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn i3_what_was_cancelled_is_said_to_have_ended_and_to_have_left_no_files() {
+async fn i3_the_outputs_of_a_cancelled_run_report_its_end_and_no_files() {
     let (nats, redis) = (NatsServer::start(), RedisServer::start());
     let site = Site::on(&nats, &redis).await;
     let (trace, root) = asked(&site).await;
@@ -539,7 +546,7 @@ async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() 
     assert_eq!(std::fs::read(directory.join("report.md")).unwrap(), b"write it down");
     assert!(directory.join("deep/notes.txt").exists());
     let again = ask(&["outputs", &trace, "--save", &directory_name]);
-    assert!(!again.status.success(), "what is there is not overwritten");
+    assert!(!again.status.success(), "an existing file is not overwritten");
     std::fs::remove_dir_all(&directory).unwrap();
 
     let deleted = said(&ask(&["runs", "delete", &trace, "--yes"]));
@@ -552,7 +559,10 @@ async fn w6_history_and_outputs_are_read_from_anywhere_until_they_are_deleted() 
             && bus.objects(&prefix).await.unwrap().is_empty()
     })
     .await;
-    assert!(!client.journal(kept.trace_id, &kept.context.child_id).await.is_empty(), "the other's stay");
+    assert!(
+        !client.journal(kept.trace_id, &kept.context.child_id).await.is_empty(),
+        "the entries of the other run remain"
+    );
     let others = ObjectReference::prefix(kept.trace_id, &kept.context.child_id);
     assert_eq!(bus.objects(&others).await.unwrap().len(), 3);
     site.stop().await;

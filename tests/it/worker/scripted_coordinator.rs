@@ -68,7 +68,7 @@ async fn claim_before_run_and_the_result_carries_the_lease() {
 /// the report would look stored already. The ids are stored and others can read them: they reveal
 /// no token, nor the token hash that events contain (S2).
 #[tokio::test(start_paused = true)]
-async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
+async fn s6_ids_of_reports_can_not_be_guessed_and_contain_no_token() {
     let mut paying = work("root", "echo", json!({}));
     paying.agent.kind = domain::agent::AgentKind::Llm;
     paying.model = Some("scripted".parse().unwrap());
@@ -102,7 +102,11 @@ async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
             let of_token = |token: &str| domain::digest::short_sha256(format!("id of {of} of {token}"));
             let holders =
                 bench.claims().into_iter().filter(|(_, claim)| id.contains(&of_token(claim.token.as_str())));
-            assert_eq!(holders.count(), usize::from(is_ours), "only the holder of the lease can tell {id}");
+            assert_eq!(
+                holders.count(),
+                usize::from(is_ours),
+                "only the holder of the lease can compute {id}"
+            );
             of_ours += usize::from(is_ours);
         }
         assert!(of_ours >= if filter == Filter::Results { works.len() } else { 1 }, "{filter}: {of_ours}");
@@ -113,11 +117,11 @@ async fn s6_nobody_can_tell_the_id_of_a_report_and_none_tells_a_token() {
 #[tokio::test(start_paused = true)]
 async fn work_is_acknowledged_only_after_its_result_is_stored() {
     let bench = Bench::run(work("root", "sleep", json!({"ms": 100})), agreeable()).await;
-    bench.until("it runs", async |bench| !bench.claims().is_empty()).await;
+    bench.until("the attempt runs", async |bench| !bench.claims().is_empty()).await;
     let full = Topology { max_queue_bytes: 1, ..Topology::default() };
     bench.bus.set_up(&full).await.unwrap();
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!((bench.queued().await, bench.claims().len()), (1, 1), "kept alive by its ticks");
+    assert_eq!((bench.queued().await, bench.claims().len()), (1, 1), "the ticks renew the delivery");
     bench.bus.set_up(&Topology::default()).await.unwrap();
     bench.until_done().await;
     assert_eq!(bench.verdicts().await, [inline("the root's goal")]);
@@ -149,7 +153,7 @@ async fn a_taken_context_is_claimed_again_with_a_fresh_token() {
     bench.until_done().await;
     let claims = bench.claims();
     assert_eq!(claims.len(), 2);
-    assert!((3_900..4_100).contains(&claims[1].0), "asked again at {}", claims[1].0);
+    assert!((3_900..4_100).contains(&claims[1].0), "the worker asked again at {}", claims[1].0);
     assert_ne!(claims[0].1.token, claims[1].1.token);
     assert_eq!(bench.reports().await.len(), 1);
 }
@@ -170,7 +174,7 @@ async fn b13_a_coordinator_that_is_unavailable_is_asked_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_nobody_answers_goes_back_to_the_queue() {
+async fn an_unanswered_claim_returns_to_the_queue() {
     let script: Script = Box::new(|_, _| None);
     let bench = Bench::run(work("root", "echo", json!({})), script).await;
     tokio::time::sleep(Duration::from_secs(45)).await;
@@ -210,12 +214,12 @@ async fn g8_a_broadcast_makes_the_context_it_names_tick_at_once_and_no_other() {
     for work in &works {
         bench.dispatch(work).await;
     }
-    bench.until("both run", async |bench| bench.claims().len() == 2).await;
+    bench.until("both attempts run", async |bench| bench.claims().len() == 2).await;
     let stop = Stop { trace_id: works[0].trace_id, child_id: id("a") };
     let payload = serde_json::to_vec(&stop).unwrap().into();
     bench.bus.broadcast(&Subject::Stop(stop.trace_id), &Headers::new(), payload).await.unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert_eq!(bench.queued().await, 1, "one is gone before its first tick was due");
+    assert_eq!(bench.queued().await, 1, "one attempt ended before its first tick");
     assert_eq!(ticks(&bench), 1);
     assert_eq!(bench.reports().await.len(), 0);
 }
@@ -238,7 +242,7 @@ fn ticks(bench: &Bench) -> usize {
 async fn s6_a_forged_stop_stops_nothing_and_a_flood_of_them_makes_few_ticks() {
     let work = work("root", "sleep", json!({"ms": 2_500}));
     let bench = Bench::run(work.clone(), agreeable()).await;
-    bench.until("it runs", async |bench| bench.claims().len() == 1).await;
+    bench.until("the attempt runs", async |bench| bench.claims().len() == 1).await;
     let stop = Stop { trace_id: work.trace_id, child_id: id("root") };
     let payload = bytes::Bytes::from(serde_json::to_vec(&stop).unwrap());
     for _ in 0..200 {
@@ -261,7 +265,7 @@ async fn s6_a_forged_stop_stops_nothing_and_a_flood_of_them_makes_few_ticks() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_runs_out_is_given_up_without_a_result() {
     let bench = Bench::run(work("root", "sleep", json!({"ms": 14_000})), silent_from_tick(2)).await;
-    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    bench.until("the delivery is repeated", async |bench| bench.claims().len() == 2).await;
     // The first tick, at 3 s, was answered: the lease lasts until 13 s.
     let again = bench.claims()[1].0;
     assert!((13_000..16_000).contains(&again), "claimed again at {again}");
@@ -293,7 +297,7 @@ async fn b13_a_call_in_flight_outlives_the_lease_and_the_attempt_goes_on() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
     let bench = Bench::run(work, silent_ticks(6, None)).await;
     bench.until_done().await;
-    assert_eq!(bench.claims().len(), 1, "nobody else got it");
+    assert_eq!(bench.claims().len(), 1, "the delivery was claimed once");
     assert_eq!(bench.verdicts().await, [inline(json!({"calls": 2, "spent_usd": "0.02"}))]);
     assert_eq!(bench.costs().await.len(), 2);
     assert_eq!(holds(&bench).len(), 2);
@@ -305,21 +309,21 @@ async fn b13_a_call_in_flight_outlives_the_lease_and_the_attempt_goes_on() {
 async fn b13_an_attempt_gives_up_one_lease_after_its_last_call() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
     let bench = Bench::run(work, silent_ticks(1_000, None)).await;
-    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    bench.until("the delivery is repeated", async |bench| bench.claims().len() == 2).await;
     let again = bench.claims()[1].0;
     assert!((30_000..36_000).contains(&again), "claimed again at {again}");
     assert_eq!((bench.costs().await.len(), bench.reports().await.len()), (1, 0));
-    assert_eq!(holds(&bench).iter().filter(|at| **at < again).count(), 1, "nothing new began");
+    assert_eq!(holds(&bench).iter().filter(|at| **at < again).count(), 1, "no new call began");
 }
 
 /// Another attempt has begun meanwhile: the answer is `stop`. The delivery is not acknowledged,
 /// since it may belong to the other attempt.
 #[tokio::test(start_paused = true)]
-async fn t5_a_call_in_flight_is_cut_off_when_somebody_else_has_the_context() {
+async fn t5_a_call_in_flight_is_cut_off_when_another_worker_has_the_context() {
     let work = work("root", "spend", json!({"calls": 2, "usd": 0.01, "ms": 20_000}));
     let stop = Answer::Stop { reason: "stale".into() };
     let bench = Bench::run(work, silent_ticks(6, Some(stop))).await;
-    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    bench.until("the delivery is repeated", async |bench| bench.claims().len() == 2).await;
     assert!(bench.reports().await.is_empty());
 }
 
@@ -327,7 +331,7 @@ async fn t5_a_call_in_flight_is_cut_off_when_somebody_else_has_the_context() {
 async fn no_paid_call_begins_while_ticks_are_unanswered() {
     let inputs = json!({"calls": 100, "ms": 1000, "usd": 0.001});
     let bench = Bench::run(work("root", "spend", inputs), silent_from_tick(1)).await;
-    bench.until("it comes again", async |bench| bench.claims().len() == 2).await;
+    bench.until("the delivery is repeated", async |bench| bench.claims().len() == 2).await;
     let asks = bench.asks();
     let again = bench.claims()[1].0;
     let holds: Vec<u64> = asks
@@ -337,9 +341,9 @@ async fn no_paid_call_begins_while_ticks_are_unanswered() {
         .collect();
     // The first tick is sent at 3 s and times out at 5 s.
     assert!(holds.iter().all(|at| *at <= 5_000), "{holds:?}");
-    assert!(holds.len() >= 5, "until then it went on: {holds:?}");
+    assert!(holds.len() >= 5, "the attempt stopped too early: {holds:?}");
     let costs = bench.costs().await;
-    assert!(costs.len() >= holds.len(), "every call that was made is settled");
+    assert!(costs.len() >= holds.len(), "every call is settled");
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,7 +376,7 @@ async fn s8_a_dead_letter_of_a_worker_has_no_content() {
     bench.publish(br#"{"goal": "the root's goal", "inputs": {"key": "PRIVATE-INPUT"}}"#.to_vec()).await;
     bench.publish(br#"{"goal": "the root's goal PRIVATE-INPUT"#.to_vec()).await;
     bench.dispatch(&refused).await;
-    bench.until("all are refused", async |bench| bench.dead_letters().await.len() == 4).await;
+    bench.until("all deliveries are refused", async |bench| bench.dead_letters().await.len() == 4).await;
     for letter in bench.dead_letters().await {
         let text = serde_json::to_string(&letter).unwrap();
         assert!(text.contains(" bytes, SHA-256 "), "{text}");
@@ -381,14 +385,14 @@ async fn s8_a_dead_letter_of_a_worker_has_no_content() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_told_to_end_finishes_what_it_can_and_hands_back_the_rest() {
+async fn a_stopping_worker_finishes_short_attempts_and_hands_back_the_rest() {
     let long = work("long", "sleep", json!({"ms": 3_600_000}));
     let short = work("short", "sleep", json!({"ms": 15_000}));
     let late = work("late", "echo", json!({}));
     let mut bench = Bench::start(vec![long.clone(), short.clone(), late.clone()], agreeable()).await;
     bench.dispatch(&long).await;
     bench.dispatch(&short).await;
-    bench.until("both run", async |bench| bench.claims().len() == 2).await;
+    bench.until("both attempts run", async |bench| bench.claims().len() == 2).await;
     bench.shut_down();
     tokio::time::sleep(Duration::from_millis(100)).await;
     bench.dispatch(&late).await;
@@ -396,14 +400,14 @@ async fn a_worker_told_to_end_finishes_what_it_can_and_hands_back_the_rest() {
     let passed = bench.clock.now().millis_since(Timestamp::from_millis(1_000_000));
     assert!((20_000..21_000).contains(&passed), "ended after {passed} ms");
     assert_eq!(bench.verdicts().await, [inline("the root's goal"), Verdict::HandedBack]);
-    assert_eq!(bench.queued().await, 1, "what came late stays for others");
+    assert_eq!(bench.queued().await, 1, "a late delivery remains for other workers");
     bench.ended().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_describes_itself_and_drains_when_it_is_named() {
     let bench = Bench::run(work("root", "sleep", json!({"ms": 5_000})), agreeable()).await;
-    bench.until("it runs", async |bench| bench.claims().len() == 1).await;
+    bench.until("the attempt runs", async |bench| bench.claims().len() == 1).await;
     let call = async |subject: Subject, call: Value| -> Vec<Value> {
         let payload = call.to_string().into();
         let answers = bench.bus.gather(&subject, payload, Duration::from_millis(100)).await.unwrap();
@@ -425,7 +429,7 @@ async fn a_worker_describes_itself_and_drains_when_it_is_named() {
     assert_eq!(elsewhere[0]["code"], "malformed", "{elsewhere:?}");
     assert!(!describe().await.draining);
     assert_eq!(call(drain, json!({"worker_id": bench.worker_id})).await[0]["draining"], true);
-    assert!(describe().await.draining, "still there while it drains");
+    assert!(describe().await.draining, "a draining worker still answers");
     bench.until("the worker ends", async |bench| bench.is_over()).await;
     assert_eq!(bench.verdicts().await, [inline("the root's goal")]);
     bench.ended().await.unwrap();
@@ -453,7 +457,7 @@ async fn b3_a_hold_denied_for_unbooked_costs_is_asked_again_once_they_are_booked
     assert_eq!(
         asked,
         ["hold 1-1", "hold 1-2", "settle 1-1", "hold 1-2", "settle 1-2"],
-        "the last before the result"
+        "a cost is settled before the result"
     );
     let costs: Vec<_> = bench.costs().await.into_iter().map(|cost| (cost.call_id, cost.amount)).collect();
     let cost = Amount::new(Usd::from_cents(20), Tokens::new(100));
@@ -486,7 +490,7 @@ async fn b5_b8_a_denied_hold_ends_a_context_or_parks_it_as_the_coordinator_says(
 }
 
 #[tokio::test(start_paused = true)]
-async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call() {
+async fn b10_open_holds_of_earlier_attempts_are_reported_before_the_first_call() {
     let script: Script = Box::new(|_, mut answer| {
         if let Answer::Claimed(claimed) = &mut answer {
             let call_id = "1-1".parse().unwrap();
@@ -501,13 +505,16 @@ async fn b10_open_holds_of_earlier_attempts_are_told_about_before_the_first_call
     assert!(
         matches!(&asks[1].1, Ask::Resume(resume) if resume.lease.attempt == 2 && resume.settled.is_empty())
     );
-    assert!(matches!(&asks[2].1, Ask::Hold(hold) if hold.call_id.as_str() == "2-1"), "a call id of its own");
+    assert!(
+        matches!(&asks[2].1, Ask::Hold(hold) if hold.call_id.as_str() == "2-1"),
+        "the second attempt uses its own call id"
+    );
 }
 
 /// The last attempt wrote the model's answer to the journal and was killed before it reported the
 /// cost: the cost is booked from the journal, and the call is not made again.
 #[tokio::test(start_paused = true)]
-async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
+async fn b10_an_open_call_is_booked_from_its_journal_entry() {
     let mut work = work("root", "echo", json!({}));
     work.agent.kind = domain::agent::AgentKind::Llm;
     work.model = Some("scripted".parse().unwrap());
@@ -542,7 +549,7 @@ async fn b10_what_the_journal_shows_of_an_open_call_is_booked_from_there() {
     let settled: Vec<_> =
         resumed.unwrap().settled.iter().map(|call| (call.call_id.as_str(), call.amount)).collect();
     assert_eq!(settled, [("1-1", cents(3))]);
-    assert!(!asks.iter().any(|(_, ask)| matches!(ask, Ask::Hold(_))), "nothing is paid for again");
+    assert!(!asks.iter().any(|(_, ask)| matches!(ask, Ask::Hold(_))), "no call is paid again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -555,7 +562,7 @@ async fn a_panicking_agent_is_a_failed_attempt_and_the_worker_goes_on() {
     bench.until_done().await;
     let verdicts = bench.verdicts().await;
     assert!(
-        matches!(&verdicts[0], Verdict::Failed(f) if f.retryable && f.message.contains("told to panic")),
+        matches!(&verdicts[0], Verdict::Failed(f) if f.retryable && f.message.contains("panic as requested")),
         "{verdicts:?}"
     );
     assert_eq!(verdicts[1], inline("the root's goal"));
@@ -579,7 +586,7 @@ async fn l_a_large_result_goes_by_reference() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_bad_parameter_or_name_is_told_and_not_tried_again() {
+async fn a_bad_parameter_or_name_is_reported_and_not_tried_again() {
     let cases = [
         ("sleep", json!({"ms": "soon"}), "input `ms`"),
         ("spend", json!({"usd": -1}), "input `usd`"),
@@ -648,7 +655,7 @@ async fn f05_a_worker_resumed_after_its_lease_ticks_before_it_acts() {
             !late.iter().any(|ask| matches!(ask, Ask::Hold(hold) if hold.lease.attempt == 1)),
             "{late:?}"
         );
-        assert_eq!(bench.queued().await, 1, "the zombie's ack would take it from under its successor");
+        assert_eq!(bench.queued().await, 1, "the late attempt acknowledged the delivery of its successor");
         bench.until_done().await;
         let attempts: Vec<u32> = bench.reports().await.iter().map(|report| report.lease.attempt).collect();
         assert_eq!(attempts, [2]);
@@ -686,10 +693,10 @@ async fn a_worker_says_whether_it_is_ready() {
 /// Without the flush at the end of a cancelled attempt the cost would be lost, and the hold booked
 /// as estimated.
 #[tokio::test(start_paused = true)]
-async fn b12_what_a_cancelled_call_cost_is_still_sent() {
+async fn b12_the_cost_of_a_cancelled_call_is_still_sent() {
     let work = work("root", "spend", json!({"ms": 100}));
     let bench = Bench::run(work.clone(), stopping()).await;
-    bench.until("it runs", async |bench| !bench.claims().is_empty()).await;
+    bench.until("the attempt runs", async |bench| !bench.claims().is_empty()).await;
     bench.bus.set_up(&Topology { max_queue_bytes: 1, ..Topology::default() }).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let stop = Stop { trace_id: work.trace_id, child_id: id("root") };
@@ -701,5 +708,5 @@ async fn b12_what_a_cancelled_call_cost_is_still_sent() {
     bench.until_done().await;
     assert_eq!((bench.costs().await.len(), bench.reports().await.len()), (1, 0));
     let forfeited = bench.asks().iter().any(|(_, ask)| matches!(ask, Ask::Forfeit { .. }));
-    assert!(!forfeited, "its cost is known, and was sent");
+    assert!(!forfeited, "a call whose cost was sent was forfeited");
 }

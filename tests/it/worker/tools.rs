@@ -121,13 +121,16 @@ async fn i5_a_tool_outside_the_set_is_refused_at_the_call() {
     assert_eq!(written.tool.as_str(), "fs.write");
     assert!(error(misspelt).contains("did you mean `fs.read`?"), "{misspelt:?}");
     assert!(error(unknown).contains("its tools are fs.read, fs.list"), "{unknown:?}");
-    assert!(error(reached).contains("there is no tool `http.get`"), "nothing may be reached: {reached:?}");
-    assert_eq!(said(listed), "`outputs` is empty", "nothing was written");
+    assert!(
+        error(reached).contains("there is no tool `http.get`"),
+        "a tool without allowed hosts exists: {reached:?}"
+    );
+    assert_eq!(said(listed), "`outputs` is empty", "a file was written");
     cluster.stop().await;
 }
 
 #[tokio::test]
-async fn i5_a_child_has_no_tool_its_parent_lacks_whatever_its_profile_says() {
+async fn i5_a_child_has_no_tool_its_parent_lacks_even_if_its_profile_lists_it() {
     let write = ("fs.write", json!({"path": "outputs/a.txt", "content": "a"}));
     let child = with_tools(agent("child", &[write]), &["fs.write", "fs.read"]);
     let spawn = ("spawn", json!({"goal": "write", "agent_id": "child"}));
@@ -157,17 +160,17 @@ async fn i2_a_spawn_is_one_step_with_its_note_and_the_result_alone() {
     assert_eq!(steps.iter().map(|step| step.tool.as_str()).collect::<Vec<_>>(), ["agent:spawn"; 4]);
     let trace = cluster.client.trace(accepted.trace_id).await;
     let children: Vec<_> = trace.contexts().iter().skip(1).map(|node| node.id.clone()).collect();
-    assert_eq!(children.len(), 2, "what was refused left nothing");
+    assert_eq!(children.len(), 2, "a refused spawn made a child");
 
     assert_eq!(said(&steps[0]), goal);
     let shown: String = goal.chars().take(50).collect();
     assert_eq!(steps[0].note.as_deref(), Some(&*format!("Spawned {} with goal: {shown}...", children[0])));
-    assert_eq!(error(&steps[1]), format!("`{}` failed: told to fail", children[1]));
+    assert_eq!(error(&steps[1]), format!("`{}` failed: failed as requested", children[1]));
     assert!(steps[1].note.as_deref().unwrap().ends_with(" with goal: fail..."), "{:?}", steps[1]);
     assert!(error(&steps[2]).starts_with("no child was started: an ancestor, "), "{:?}", steps[2]);
     let wrong = error(&steps[3]);
     for mistake in ["agent_id: ", "gaol", "did you mean `goal`?", "timeout_ms: "] {
-        assert!(wrong.contains(mistake), "{mistake} is not told: {wrong}");
+        assert!(wrong.contains(mistake), "{mistake} is not in the message: {wrong}");
     }
     cluster.stop().await;
 }
@@ -224,7 +227,7 @@ async fn i2_a_result_too_large_for_a_message_is_fetched() {
     assert_eq!(said(&steps[0]), goal);
     let child = cluster.client.trace(accepted.trace_id).await.contexts()[1].id.clone();
     let outcome = cluster.client.outcome(accepted.trace_id, &child).await;
-    assert!(outcome.context.result_object.is_some(), "it went by reference: {outcome:#?}");
+    assert!(outcome.context.result_object.is_some(), "the result is not stored as an object: {outcome:#?}");
     cluster.stop().await;
 }
 
@@ -243,16 +246,23 @@ async fn g10_delegate_hands_over_and_a_pipeline_answers_with_its_outputs() {
     let cluster = cluster(json!({}), json!([agent("boss", &tried)])).await;
     let accepted = cluster.client.accepted(json!({"goal": "try it", "agent_id": "boss"})).await;
     let outcome = cluster.client.outcome(accepted.trace_id, &accepted.child_id).await;
-    assert_eq!(outcome.context.result.unwrap().value(), "the end", "the other's result is its own");
+    assert_eq!(
+        outcome.context.result.unwrap().value(),
+        "the end",
+        "the result of the heir is the result of the context"
+    );
 
     let steps = journal(&cluster.client, accepted.trace_id, &accepted.child_id).await;
-    assert_eq!(steps.len(), 4, "who hands over hears no more: {steps:#?}");
+    assert_eq!(steps.len(), 4, "the context continued after the hand-over: {steps:#?}");
     for step in &steps[..2] {
         assert!(said(step).contains("\"a\"") && said(step).contains("\"b\""), "{step:?}");
         assert!(step.note.as_deref().unwrap().ends_with(" with goal: both..."), "{step:?}");
     }
     let wrong = error(&steps[2]);
-    assert!(wrong.contains("mode") && wrong.contains("depends_on"), "all that is wrong: {wrong}");
+    assert!(
+        wrong.contains("mode") && wrong.contains("depends_on"),
+        "a mistake is not in the message: {wrong}"
+    );
     assert!(error(&steps[3]).contains("only `graph`"), "{:?}", steps[3]);
     cluster.stop().await;
 }
@@ -291,7 +301,7 @@ async fn g7_a_question_parks_the_agent_and_its_answer_is_the_observation() {
 }
 
 #[tokio::test]
-async fn c_an_absent_value_and_a_null_are_told_apart() {
+async fn c_an_absent_value_and_a_null_are_distinguished() {
     let tried = [
         ("write_context", json!({"key": "root.nothing", "value": null})),
         ("read_context", json!({"key": "root.nothing"})),
@@ -346,7 +356,7 @@ async fn i4_files_are_those_of_the_workspace_and_nothing_else() {
     }
     let wrong = error(&steps[9]);
     for mistake in ["file", "path", "lines: "] {
-        assert!(wrong.contains(mistake), "{mistake} is not told: {wrong}");
+        assert!(wrong.contains(mistake), "{mistake} is not in the message: {wrong}");
     }
     cluster.stop().await;
 }
@@ -393,7 +403,7 @@ async fn p_a_tool_that_its_server_does_not_have_ends_the_agent_before_it_pays() 
     assert!(error.contains("no tool `everything:ehco`") && error.contains("`everything:echo`?"), "{error}");
     assert_eq!((outcome.attempts, outcome.budget.spent.tokens), (1, domain::Tokens::ZERO));
     let elsewhere = cluster.client.run(json!({"goal": "try it", "agent_id": "elsewhere"})).await.context;
-    assert_eq!(elsewhere.status, EndStatus::Completed, "another worker may have the other server");
+    assert_eq!(elsewhere.status, EndStatus::Completed, "a missing server does not stop the agent");
     cluster.stop().await;
 }
 

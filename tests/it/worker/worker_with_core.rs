@@ -187,7 +187,7 @@ async fn b1_a_tree_of_spending_agents_adds_up_on_nats() {
     let inputs = json!({"depth": 2, "width": 3, "leaf": "spend", "usd": 0.01});
     let mut world = live_on(bus.clone(), Clock::Machine, world("tree", inputs, json!({}))).await;
     assert_eq!((result(&world)["leaves"].clone(), world.spent_cents("root")), (json!(9), 9));
-    assert!(bus.read(&Filter::Executes).await.unwrap().is_empty(), "everything was acknowledged");
+    assert!(bus.read(&Filter::Executes).await.unwrap().is_empty(), "a delivery was not acknowledged");
     world.rest();
 }
 
@@ -198,7 +198,7 @@ async fn l_spend_is_ended_by_max_steps() {
     let fits = live(world("spend", inputs.clone(), json!({"limits": {"max_steps": 5}}))).await;
     assert_eq!((result(&fits)["calls"].clone(), fits.spent_cents("root")), (json!(5), 5));
     let ended = live(world("spend", inputs, json!({"limits": {"max_steps": 3}}))).await;
-    let end = ended.node("root").end().expect("it has ended");
+    let end = ended.node("root").end().expect("the root has ended");
     let why = end.details.error.as_ref().map(|error| error.message.clone()).unwrap_or_default();
     assert!(why.starts_with("`root` has used 3 of max_steps = 3 (the submission)"), "{why}");
     assert_eq!(ended.spent_cents("root"), 3);
@@ -243,7 +243,7 @@ async fn p_a_refused_child_is_an_observation() {
 async fn g10_a_chain_hands_over_and_the_last_result_is_that_of_all() {
     let mut world = live(world("chain", json!({"length": 3}), json!({}))).await;
     assert_eq!(result(&world), "the goal, then, then");
-    assert_eq!(world.node("root").attempt(), 1, "handing over takes no second attempt");
+    assert_eq!(world.node("root").attempt(), 1, "a hand-over needs no second attempt");
     world.rest();
 }
 
@@ -277,7 +277,7 @@ async fn b8_a_paused_agent_goes_on_when_its_budget_is_raised_and_pays_no_call_tw
 }
 
 #[tokio::test(start_paused = true)]
-async fn c_what_is_shared_can_be_read_back() {
+async fn c_shared_values_can_be_read_back() {
     let mut world = live(world("share", json!({"value": {"a": null}}), json!({}))).await;
     assert_eq!(result(&world), json!({"keys": ["root.note"], "read": {"root.note": {"a": null}}}));
     world.rest();

@@ -26,7 +26,7 @@ pub(super) fn settings(model: &ModelServer, runs: usize) -> Value {
 pub(super) fn answers(chance: Chance) -> impl Fn(&Prompt) -> Reply + Send + Sync {
     let chance = Mutex::new(chance);
     move |prompt: &Prompt| {
-        let chance = chance.lock().expect("nobody panics with it");
+        let chance = chance.lock().expect("no test panics while it holds the lock");
         let used = Reply {
             input_tokens: prompt.size_bytes() / 4,
             output_tokens: chance.between(1, 200).min(prompt.max_tokens()),

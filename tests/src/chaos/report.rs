@@ -122,6 +122,6 @@ impl fmt::Display for Report {
                 lines.iter().take(20).try_for_each(|line| writeln!(f, "  {line}"))?;
             }
         }
-        write!(f, "\n{}", if self.is_well() { "all is well" } else { "NOT WELL" })
+        write!(f, "\n{}", if self.is_well() { "all checks passed" } else { "CHECKS FAILED" })
     }
 }

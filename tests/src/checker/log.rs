@@ -69,11 +69,11 @@ impl Log {
             }
             Event::Ticked { child_id, .. } | Event::Progressed { child_id, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+                ensure(seen.runs, || "t5: an event of an attempt that does not run".into())?;
             }
             Event::Checked { child_id, number, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(seen.runs, || "t5: of an attempt that does not run".into())?;
+                ensure(seen.runs, || "t5: an event of an attempt that does not run".into())?;
                 ensure(*number > seen.checked, || "B16: one decision, two events".into())?;
                 seen.checked = *number;
             }
@@ -116,7 +116,7 @@ impl Log {
             Event::Waiting { child_id, .. } | Event::InputRequired { child_id, .. } => {
                 let seen = self.live(child_id)?;
                 let is_approval = seen.is_approval && seen.attempt == 0;
-                ensure(seen.runs || is_approval, || "t5: of an attempt that does not run".into())?;
+                ensure(seen.runs || is_approval, || "t5: an event of an attempt that does not run".into())?;
                 seen.runs = false;
             }
             Event::Requeued { child_id, .. } | Event::Paused { child_id, .. } => {
@@ -125,16 +125,16 @@ impl Log {
             Event::Restored { child_id, .. } => drop(self.live(child_id)?),
             Event::Told { child_id, number, id, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(*number as usize == seen.told.len() + 1, || "G13: a number is left out".into())?;
+                ensure(*number as usize == seen.told.len() + 1, || "G13: a number is missing".into())?;
                 ensure(seen.told.insert(id.to_string()), || "G13: one message twice".into())?;
             }
             Event::MessagesSeen { child_id, number } => {
                 let seen = self.live(child_id)?;
-                ensure(*number as usize <= seen.told.len(), || "G13: a message that nobody sent".into())?;
+                ensure(*number as usize <= seen.told.len(), || "G13: a seen message was never sent".into())?;
             }
             Event::RungReached { child_id, rung, .. } => {
                 let seen = self.live(child_id)?;
-                ensure(*rung == seen.rungs + 1, || "B21: a rung is left out, or reached twice".into())?;
+                ensure(*rung == seen.rungs + 1, || "B21: a rung is missing, or was reached twice".into())?;
                 seen.rungs = *rung;
             }
             Event::Amended { child_id, plan, .. } => {
@@ -152,7 +152,7 @@ impl Log {
             Event::Ended(ended) => self.ended(&ended.child_id)?,
             Event::UndoingBegun(ended) => {
                 let seen = self.live(&ended.child_id)?;
-                ensure(!std::mem::replace(&mut seen.undoing, true), || "G14: it undoes twice".into())?;
+                ensure(!std::mem::replace(&mut seen.undoing, true), || "G14: the undo ran twice".into())?;
                 seen.runs = false;
             }
             Event::UndoRefused { undoes, .. } => self.undone(undoes)?,
@@ -232,7 +232,7 @@ impl Log {
 
     /// G14: each run of a step is undone at most once, and only if it succeeded.
     fn undone(&mut self, of: &ChildId) -> Result<(), String> {
-        let seen = self.contexts.get(of).ok_or("it undoes what never was")?;
+        let seen = self.contexts.get(of).ok_or("the undo refers to an unknown step")?;
         ensure(seen.ended, || format!("G14: {of} has not ended"))?;
         ensure(self.undone.insert(of.clone()), || format!("G14: {of} is undone twice"))
     }

@@ -131,7 +131,7 @@ async fn check_one(client: &Client, stored: Trace, dead: Option<&Vec<String>>) -
     let log = read_log(client, stored.id()).await?;
     let mut replay = Replay::new(Trace::new(stored.id()));
     for (number, logged) in log.iter().enumerate() {
-        replay.add(logged.clone()).expect("what does not count is left out");
+        replay.add(logged.clone()).expect("the log can be replayed");
         let replayed = replay.trace();
         // Events of one decision have the same time. The state after each decision was visible
         // outside, so it is checked. Large traces are checked only at rest.
@@ -212,7 +212,9 @@ async fn read_log(client: &Client, id: TraceId) -> Result<Vec<LoggedEvents>, Str
     let mut seen: HashMap<(u64, Timestamp), &LoggedEvents> = HashMap::new();
     for logged in &messages {
         let first = seen.entry((logged.version, logged.commit().made)).or_insert(logged);
-        ensure(*first == logged, || format!("t9: version {} says two things", logged.version))?;
+        ensure(*first == logged, || {
+            format!("t9: version {} is logged with different events", logged.version)
+        })?;
     }
     Ok(in_order(messages))
 }
@@ -243,7 +245,7 @@ async fn outcomes(client: &Client, trace: &Trace) -> Result<(), String> {
         }
     }
     let unknown = told.keys().find(|id| !known.contains(*id));
-    ensure(unknown.is_none(), || format!("t2: an outcome of {unknown:?}, which never was"))
+    ensure(unknown.is_none(), || format!("t2: an outcome of {unknown:?}, which does not exist"))
 }
 
 /// The dead letters of each trace, without the fields in which two copies of one letter differ.

@@ -136,12 +136,12 @@ impl Processes {
         let file = settings_file(&dir, settings);
         let worker_file = dir.join("worker.json");
         let worker = over(json!({"workspaces": dir.join("workspaces")}), worker);
-        std::fs::write(&worker_file, worker.to_string()).expect("the directory is ours");
+        std::fs::write(&worker_file, worker.to_string()).expect("the test created the directory");
         let worker_file = worker_file.to_string_lossy();
         let policy_file = shape.policy.unwrap_or_else(|| {
             let file = dir.join("policy.json");
             std::fs::write(&file, json!(AgentPolicy::everything()).to_string())
-                .expect("the directory is ours");
+                .expect("the test created the directory");
             file
         });
         let policy_file = policy_file.to_string_lossy();
@@ -285,7 +285,7 @@ impl Processes {
             if running.iter().all(|name| heard.contains(name)) {
                 return;
             }
-            assert!(Instant::now() < deadline, "of {running:?} only {heard:?} are there");
+            assert!(Instant::now() < deadline, "of {running:?} only {heard:?} answer");
             let dead = running.iter().find(|name| !self.is_running(name));
             assert!(dead.is_none(), "{dead:?} ended while it started");
         }
@@ -353,13 +353,14 @@ async fn room() -> OwnedSemaphorePermit {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Semaphore::new(cores + 1))
     });
-    room.clone().acquire_owned().await.expect("it is never closed")
+    room.clone().acquire_owned().await.expect("the semaphore is never closed")
 }
 
 /// Writes the settings of the deployment, merged over those of every test.
 fn settings_file(dir: &Path, settings: Value) -> PathBuf {
     let file = dir.join("settings.json");
-    std::fs::write(&file, over(test_settings(), settings).to_string()).expect("the directory is ours");
+    std::fs::write(&file, over(test_settings(), settings).to_string())
+        .expect("the test created the directory");
     file
 }
 

@@ -43,7 +43,11 @@ impl Node {
 
     pub(super) fn run(&mut self, flags: &[&str]) {
         assert!(!self.is_running(), "{} runs already", self.name);
-        let log = File::options().create(true).append(true).open(&self.log).expect("the directory is ours");
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .expect("the test created the directory");
         let child = Command::new(&self.program)
             .args(&self.arguments)
             .args(flags)
@@ -61,7 +65,7 @@ impl Node {
 
     pub(super) fn is_running(&mut self) -> bool {
         let Some(child) = &mut self.child else { return false };
-        if child.try_wait().expect("the child is ours").is_some() {
+        if child.try_wait().expect("the test started the process").is_some() {
             self.child = None;
         }
         self.child.is_some()
@@ -69,8 +73,8 @@ impl Node {
 
     pub(super) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("the child is ours");
-            child.wait().expect("the child is ours");
+            child.kill().expect("the test started the process");
+            child.wait().expect("the test started the process");
         }
     }
 
@@ -90,7 +94,7 @@ impl Node {
     }
 
     fn signal(&self, signal: Signal) {
-        signal::kill(self.pid(), signal).expect("the child is ours");
+        signal::kill(self.pid(), signal).expect("the test started the process");
     }
 
     pub(super) fn pid(&self) -> Pid {
@@ -102,7 +106,7 @@ impl Node {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    #[expect(clippy::print_stderr, reason = "the test that failed is told why")]
+    #[expect(clippy::print_stderr, reason = "a failed test prints the log")]
     pub(super) fn show_log(&self) {
         let text = self.read_log();
         let lines: Vec<&str> = text.lines().collect();

@@ -111,12 +111,12 @@ impl AiMock {
     }
 
     fn get(&self, path: &str) -> String {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).expect("it listens");
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port())).expect("the server listens");
         // HTTP/1.0 makes the answer unchunked; it ends with the connection.
-        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("it reads");
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the server reads the request");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("it answers");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an answer has a head");
+        stream.read_to_string(&mut answer).expect("the server answers");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("the answer has a head");
         assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
         body.to_owned()
     }
@@ -140,9 +140,9 @@ impl Billed {
 }
 
 fn arguments(settings: &Settings) -> Vec<OsString> {
-    let [fixtures, words @ ..] = settings.extra.as_slice() else { panic!("there are fixtures") };
+    let [fixtures, words @ ..] = settings.extra.as_slice() else { panic!("the settings contain fixtures") };
     let file = settings.dir.join("fixtures.json");
-    fs::write(&file, fixtures).expect("the directory is ours");
+    fs::write(&file, fixtures).expect("the test created the directory");
     let modules = installed("TRELLIS_NODE_MODULES", Path::new("node/node_modules"));
     let mut arguments: Vec<OsString> = vec![modules.join(PROGRAM).into(), "--fixtures".into(), file.into()];
     arguments.extend(["--port".into(), settings.port.to_string().into()]);

@@ -81,7 +81,7 @@ impl Collector {
             async move { state.take(unpacked(&headers, body)).await }
         };
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback has free ports");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener is bound").port();
         let service = Router::new().route("/v1/traces", post(take));
         tokio::spawn(async move { axum::serve(listener, service).await });
         Collector { state, port }
@@ -179,7 +179,7 @@ fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
         return body;
     }
     let mut plain = Vec::new();
-    GzDecoder::new(&body[..]).read_to_end(&mut plain).expect("what says that it is gzip is");
+    GzDecoder::new(&body[..]).read_to_end(&mut plain).expect("a body with the gzip header is gzip");
     plain.into()
 }
 
@@ -214,7 +214,7 @@ fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
     let count = list.len();
     let map: BTreeMap<String, Value> =
         list.into_iter().map(|KeyValue { key, value, .. }| (key, plain(value))).collect();
-    assert_eq!(map.len(), count, "an attribute is there twice: {map:?}");
+    assert_eq!(map.len(), count, "an attribute exists twice: {map:?}");
     map
 }
 
@@ -253,7 +253,7 @@ pub fn check_tree(spans: &[Received], caller: Option<&str>) {
     for span in spans {
         assert!(span.start <= span.end, "{span:?}");
         for link in &span.links {
-            assert!(by_id.contains_key(link.as_str()), "{} links to nothing", span.name);
+            assert!(by_id.contains_key(link.as_str()), "{} links to a missing span", span.name);
         }
         if is_root(&span) {
             continue;

@@ -41,7 +41,7 @@ impl HostileServer {
     /// Starts a server that answers each request (head and body) with the attack of `decide`.
     pub async fn start(decide: impl Fn(&str) -> Attack + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener is bound").port();
         let decide = Arc::new(decide);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {

@@ -106,7 +106,7 @@ impl Default for Gate {
 impl Gate {
     /// Waits until a call has arrived at the gate.
     pub async fn reached(&self) {
-        tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call comes");
+        tokio::time::timeout(crate::cluster::SOON, self.0.0.notified()).await.expect("a call arrives");
     }
 
     /// Lets all waiting and later calls pass.
@@ -116,7 +116,7 @@ impl Gate {
 
     async fn pass(&self) {
         self.0.0.notify_one();
-        self.0.1.acquire().await.expect("it is never closed").forget();
+        self.0.1.acquire().await.expect("the semaphore is never closed").forget();
     }
 }
 
@@ -165,9 +165,9 @@ impl ModelServer {
         let shared =
             Arc::new(Shared { answer, bill, synced, prompts, keys, traceparents, arrived, given_up });
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("http://{}/v1/", listener.local_addr().expect("it is bound"));
+        let url = format!("http://{}/v1/", listener.local_addr().expect("the listener is bound"));
         let app = Router::new().route("/v1/chat/completions", post(complete)).with_state(shared.clone());
-        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("it serves") });
+        let task = tokio::spawn(async move { axum::serve(listener, app).await.expect("the server runs") });
         ModelServer { url, shared, path, task }
     }
 
@@ -188,7 +188,7 @@ impl ModelServer {
 
     /// The bill so far.
     pub fn bill(&self) -> Vec<Line> {
-        self.shared.bill.lock().expect("no test panics with it").1.clone()
+        self.shared.bill.lock().expect("no test panics while it holds the lock").1.clone()
     }
 
     pub fn billed_nanos(&self) -> u64 {
@@ -197,27 +197,27 @@ impl ModelServer {
 
     /// All prompts so far, answered or not.
     pub fn prompts(&self) -> Vec<Value> {
-        self.shared.prompts.lock().expect("no test panics with it").clone()
+        self.shared.prompts.lock().expect("no test panics while it holds the lock").clone()
     }
 
     /// The arrival times of all calls, answered or not.
     pub fn arrived(&self) -> Vec<Instant> {
-        self.shared.arrived.lock().expect("no test panics with it").clone()
+        self.shared.arrived.lock().expect("no test panics while it holds the lock").clone()
     }
 
     /// The times at which clients closed calls before the answer.
     pub fn given_up(&self) -> Vec<Instant> {
-        self.shared.given_up.lock().expect("no test panics with it").clone()
+        self.shared.given_up.lock().expect("no test panics while it holds the lock").clone()
     }
 
     /// The `traceparent` of every call that had one.
     pub fn traceparents(&self) -> Vec<String> {
-        self.shared.traceparents.lock().expect("no test panics with it").clone()
+        self.shared.traceparents.lock().expect("no test panics while it holds the lock").clone()
     }
 
     /// The `Authorization` of every call that had one.
     pub fn keys(&self) -> Vec<String> {
-        self.shared.keys.lock().expect("no test panics with it").clone()
+        self.shared.keys.lock().expect("no test panics while it holds the lock").clone()
     }
 }
 
@@ -302,14 +302,18 @@ async fn complete(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: B
     let Ok(body) = serde_json::from_slice::<Value>(&body) else {
         return (StatusCode::BAD_REQUEST, "not JSON").into_response();
     };
-    shared.arrived.lock().expect("no test panics with it").push(Instant::now());
-    shared.prompts.lock().expect("no test panics with it").push(body.clone());
+    shared.arrived.lock().expect("no test panics while it holds the lock").push(Instant::now());
+    shared.prompts.lock().expect("no test panics while it holds the lock").push(body.clone());
     let mut unanswered = Unanswered(Some(shared.clone()));
     if let Some(key) = headers.get(header::AUTHORIZATION).and_then(|key| key.to_str().ok()) {
-        shared.keys.lock().expect("no test panics with it").push(key.to_owned());
+        shared.keys.lock().expect("no test panics while it holds the lock").push(key.to_owned());
     }
     if let Some(traceparent) = headers.get("traceparent").and_then(|value| value.to_str().ok()) {
-        shared.traceparents.lock().expect("no test panics with it").push(traceparent.to_owned());
+        shared
+            .traceparents
+            .lock()
+            .expect("no test panics while it holds the lock")
+            .push(traceparent.to_owned());
     }
     // A separate task bills the call even if the client has disconnected.
     let answered = tokio::spawn(async move {
@@ -352,7 +356,7 @@ struct Unanswered(Option<Arc<Shared>>);
 impl Drop for Unanswered {
     fn drop(&mut self) {
         if let Some(shared) = &self.0 {
-            shared.given_up.lock().expect("no test panics with it").push(Instant::now());
+            shared.given_up.lock().expect("no test panics while it holds the lock").push(Instant::now());
         }
     }
 }
@@ -366,7 +370,7 @@ impl Shared {
             nanos: reply.input_tokens * INPUT_NANOS + reply.output_tokens * OUTPUT_NANOS,
             tokens: reply.input_tokens + reply.output_tokens,
         };
-        let mut bill = self.bill.lock().expect("no test panics with it");
+        let mut bill = self.bill.lock().expect("no test panics while it holds the lock");
         writeln!(bill.0, "{}", serde_json::to_string(&line).expect("plain fields"))
             .expect("the bill is written");
         if self.synced {

@@ -79,13 +79,13 @@ impl DerefMut for NatsServer {
 fn arguments(settings: &Settings) -> Vec<OsString> {
     let [jetstream, server] = settings.extra.as_slice() else { panic!("two kinds of settings") };
     let (port, store) = (settings.port, settings.dir.join(DATA));
-    fs::create_dir_all(&store).expect("the directory is ours");
+    fs::create_dir_all(&store).expect("the test created the directory");
     let text = format!(
         "listen: \"127.0.0.1:{port}\"\nserver_name: \"test-{port}\"\nmax_payload: 1MB\n\
          jetstream {{\n  store_dir: \"{}\"\n  {jetstream}\n}}\n{server}\n",
         store.display()
     );
     let file = settings.dir.join("nats.conf");
-    fs::write(&file, text).expect("the directory is ours");
+    fs::write(&file, text).expect("the test created the directory");
     vec!["--config".into(), file.into()]
 }

@@ -84,7 +84,8 @@ impl Process {
         for _ in 0..PORTS {
             let dir = fresh_dir(program.name);
             let disk = disk.map(|size| {
-                Disk::create(&dir, &dir.join(DATA), size).expect("asked whether disks are allowed")
+                Disk::create(&dir, &dir.join(DATA), size)
+                    .expect("the test has checked that disks are allowed")
             });
             let settings = Settings { dir, port: free_port(), extra: extra.clone(), disk };
             let mut process = Process { program, settings, child: None };
@@ -113,8 +114,8 @@ impl Process {
     /// Sends SIGKILL, like a crash of the process: nothing is flushed.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
-            child.kill().expect("the child is ours");
-            child.wait().expect("the child is ours");
+            child.kill().expect("the test started the process");
+            child.wait().expect("the test started the process");
         }
     }
 
@@ -122,7 +123,7 @@ impl Process {
     pub fn stop(&mut self) {
         self.signal(Signal::SIGTERM);
         if let Some(mut child) = self.child.take() {
-            child.wait().expect("the child is ours");
+            child.wait().expect("the test started the process");
         }
     }
 
@@ -149,7 +150,7 @@ impl Process {
     /// Kills the server, deletes its data and restarts it.
     pub fn wipe(&mut self) {
         self.kill();
-        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the directory is ours");
+        fs::remove_dir_all(self.settings.dir.join(DATA)).expect("the test created the directory");
         self.restart();
     }
 
@@ -162,7 +163,7 @@ impl Process {
     pub fn restore(&mut self, from: &Path) {
         self.kill();
         let data = self.settings.dir.join(DATA);
-        fs::remove_dir_all(&data).expect("the directory is ours");
+        fs::remove_dir_all(&data).expect("the test created the directory");
         copy_all(from, &data);
         self.restart();
     }
@@ -186,7 +187,7 @@ impl Process {
     }
 
     fn signal(&self, signal: Signal) {
-        signal::kill(self.nix_pid(), signal).expect("the child is ours");
+        signal::kill(self.nix_pid(), signal).expect("the test started the process");
     }
 
     pub fn pid(&self) -> u32 {
@@ -200,11 +201,12 @@ impl Process {
     /// Starts the server and waits until it answers. The error is the end of its log.
     #[allow(
         clippy::disallowed_methods,
-        reason = "a server starts in real time, also where a test's clock is paused"
+        reason = "a server starts in real time, even if the clock of the test is paused"
     )]
     fn run(&mut self) -> Result<(), String> {
         let log = self.settings.dir.join("log");
-        let file = File::options().create(true).append(true).open(&log).expect("the directory is ours");
+        let file =
+            File::options().create(true).append(true).open(&log).expect("the test created the directory");
         let (mut path, mut arguments) = (locate(self.program), (self.program.arguments)(&self.settings));
         if let Some(disk) = &self.settings.disk {
             (path, arguments) = disk.start(path, arguments);
@@ -223,7 +225,7 @@ impl Process {
             .spawn();
         let mut child = child.unwrap_or_else(|error| panic!("{} did not start: {error}", path.display()));
         for _ in 0..LOOKS {
-            if child.try_wait().expect("the child is ours").is_some() {
+            if child.try_wait().expect("the test started the process").is_some() {
                 return Err(tail(&log));
             }
             if answers(self.settings.port, self.program.greeting) {
@@ -232,8 +234,8 @@ impl Process {
             }
             thread::sleep(LOOK);
         }
-        child.kill().expect("the child is ours");
-        child.wait().expect("the child is ours");
+        child.kill().expect("the test started the process");
+        child.wait().expect("the test started the process");
         Err(tail(&log))
     }
 }
@@ -314,7 +316,10 @@ fn fresh_dir(name: &str) -> PathBuf {
 /// Copies a directory with all its content.
 fn copy_all(from: &Path, to: &Path) {
     fs::create_dir_all(to).expect("the temporary directory can be written");
-    for entry in fs::read_dir(from).expect("it is there").map(|entry| entry.expect("it can be read").path()) {
+    for entry in fs::read_dir(from)
+        .expect("the file exists")
+        .map(|entry| entry.expect("the directory can be read").path())
+    {
         let copy = to.join(entry.file_name().expect("an entry has a name"));
         if entry.is_dir() {
             copy_all(&entry, &copy);

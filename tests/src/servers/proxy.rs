@@ -54,7 +54,7 @@ impl Proxy {
     /// Starts a proxy before a loopback port.
     pub async fn start(server: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = listener.local_addr().expect("the listener is bound").port();
         let told = Arc::new(Told {
             server: server.into(),
             fate: watch::Sender::new(Fate::Closed),

@@ -83,7 +83,7 @@ impl DerefMut for RedisServer {
 /// The arguments for the server's address and the directory of its data.
 fn place(settings: &Settings) -> Vec<OsString> {
     let data = settings.dir.join(DATA);
-    std::fs::create_dir_all(&data).expect("the directory is ours");
+    std::fs::create_dir_all(&data).expect("the test created the directory");
     let mut arguments: Vec<OsString> = Vec::new();
     arguments.extend(["--bind", "127.0.0.1", "--port"].map(OsString::from));
     arguments.push(settings.port.to_string().into());
@@ -117,6 +117,6 @@ fn sentinel_arguments(settings: &Settings) -> Vec<OsString> {
          sentinel down-after-milliseconds {name} 5000\nsentinel failover-timeout {name} 10000\n"
     );
     let file = settings.dir.join("sentinel.conf");
-    std::fs::write(&file, text).expect("the directory is ours");
+    std::fs::write(&file, text).expect("the test created the directory");
     vec![file.into(), "--sentinel".into()]
 }

@@ -201,7 +201,7 @@ impl Network {
             what: format!("{way:?} {text}"),
             arrives: arrivals.iter().map(|at| *at - began).collect(),
         });
-        assert!(state.carried.len() < MAX_CARRIED, "somebody sends without end");
+        assert!(state.carried.len() < MAX_CARRIED, "a process sends messages without end");
         arrivals
     }
 }

@@ -148,7 +148,7 @@ impl People {
         let child_id = self.chance.pick(&agents).id.clone();
         // No two messages are the same, because each may become a separate dead letter.
         let told = json!({"child_id": child_id, "id": format!("m{}", self.sent), "text": format!("hint {}", self.sent)});
-        self.story.note("human", format!("tells {child_id} of {} something", run.trace_id));
+        self.story.note("human", format!("sends {child_id} of {} a message", run.trace_id));
         self.publish(Subject::Input, &json!({"trace_id": run.trace_id, "told": told})).await;
     }
 

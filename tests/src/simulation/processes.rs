@@ -130,7 +130,7 @@ impl Process {
     /// already run.
     pub(super) fn stop(&mut self, ground: &Ground) {
         if let Some(running) = self.running.take() {
-            ground.story.note(&self.name, "is told to stop");
+            ground.story.note(&self.name, "is stopped");
             self.paused.set(false);
             running.stop.cancel();
         }
@@ -143,7 +143,7 @@ impl Process {
 
     pub(super) fn go_on(&mut self, ground: &Ground) {
         if self.is_paused() {
-            ground.story.note(&self.name, "goes on");
+            ground.story.note(&self.name, "continues");
             self.paused.set(false);
         }
     }

@@ -78,7 +78,9 @@ fn starved(run: &Run, trace: &Trace) -> Vec<String> {
     let suffices = |node: &ContextNode| path(trace, node).all(|node| room(&node.budget));
     let agents = trace.contexts().iter().filter(|node| node.graph.is_none());
     let starved = agents.filter(|node| for_budget(&node.status) && suffices(node));
-    starved.map(|node| format!("{}: {} was denied what its budget pays", run.trace_id, node.id)).collect()
+    starved
+        .map(|node| format!("{}: {} was denied a call that its budget allows", run.trace_id, node.id))
+        .collect()
 }
 
 /// True if an estimate was corrected. Until then, the higher estimate may have ruled out a call

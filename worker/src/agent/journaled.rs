@@ -81,8 +81,8 @@ pub(super) async fn finish(
 fn within_depth(verdict: Verdict) -> Verdict {
     match &verdict {
         Verdict::Completed(Payload::Inline(value)) if depth::is_deeper(value.value(), MAX_VALUE_DEPTH) => {
-            let limit = SetLimit::built_in("the most levels of a result", MAX_VALUE_DEPTH);
-            verdict::beyond("how deep the result nests", &limit)
+            let limit = SetLimit::built_in("the maximum depth of a result", MAX_VALUE_DEPTH);
+            verdict::beyond("the depth of the result", &limit)
         }
         Verdict::Completed(_)
         | Verdict::LastReport(_)

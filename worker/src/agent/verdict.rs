@@ -37,7 +37,7 @@ pub(super) fn limit_exceeded(used: &UsedLimit) -> Verdict {
 
 /// The agent passed a bound that applies to every agent.
 pub(super) fn beyond(what: &str, limit: &SetLimit) -> Verdict {
-    failed_as(FailureKind::LimitExceeded, format!("{what} passes {limit}"))
+    failed_as(FailureKind::LimitExceeded, format!("{what} exceeds {limit}"))
 }
 
 pub(super) fn out_of_budget(message: String) -> Verdict {

@@ -101,7 +101,7 @@ impl Coordinator {
             }
             Ok(answer) => Some(answer),
             Err(problems) => {
-                tracing::debug!(%problems, "what is wrong with it");
+                tracing::debug!(%problems, "the problems in the message");
                 tracing::warn!("could not read the coordinator's answer");
                 None
             }

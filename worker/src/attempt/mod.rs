@@ -157,7 +157,7 @@ mod tests {
 
     /// Workers of other pools can read journals, including the ids.
     #[test]
-    fn s6_the_id_of_one_message_does_not_tell_that_of_the_next() {
+    fn s6_the_id_of_one_message_does_not_reveal_that_of_the_next() {
         let lease =
             |token: &str| Lease { child_id: "a".parse().unwrap(), attempt: 1, token: token.parse().unwrap() };
         let trace_id = TraceId::from_u128(7).unwrap();
@@ -168,6 +168,6 @@ mod tests {
         assert_ne!(secret("t", "1.1.history"), secret("t", "2.1.history"));
         assert_ne!(secret("t", "1.1.history"), secret("t", "1.result"));
         assert_ne!(secret("t", "1.result"), secret("u", "1.result"));
-        assert_eq!(secret("t", "1.result"), secret("t", "1.result"), "a second delivery is the same message");
+        assert_eq!(secret("t", "1.result"), secret("t", "1.result"), "a second delivery has the same id");
     }
 }

@@ -55,6 +55,6 @@ impl Attempt {
 }
 
 fn failed(refusal: &Refusal) -> Failure {
-    let message = format!("a part of its work could not be fetched: {}", refusal.message);
+    let message = format!("a part of the work could not be fetched: {}", refusal.message);
     Failure { kind: FailureKind::Refused, message, retryable: false }
 }

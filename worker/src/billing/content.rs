@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn x4_what_was_said_is_whole_json_however_long_it_was() {
+    fn x4_long_conversations_are_cut_to_valid_json() {
         let show = |text: &str| domain::wording::cut(text.replace("secret", "***"), 16 << 10);
         let long = Message::User("a \"secret\" ".repeat(10_000));
         let said = vec![
@@ -75,7 +75,7 @@ mod tests {
         let shown = sent(&said, &show);
         assert!(shown.len() <= MAX_SENT_BYTES + 16 && !shown.contains("secret"), "{} bytes", shown.len());
         let shown: Value = serde_json::from_str(&shown).unwrap();
-        assert!(shown.as_array().unwrap().len() > 1, "the last are shown");
+        assert!(shown.as_array().unwrap().len() > 1, "the last messages are shown");
         let answer: Value = serde_json::from_str(&answered(Some("secret"), &[], "stop", &show)).unwrap();
         let parts = json!([{"type": "text", "content": "***"}]);
         assert_eq!(answer, json!([{"role": "assistant", "parts": parts, "finish_reason": "stop"}]));

@@ -30,7 +30,7 @@ impl Checker<'_> {
     ) -> Result<ContentDecision, Text> {
         let agent = &self.attempt.work.agent.agent_id;
         let question = format!(
-            "The check `{}` needs your approval: `{agent}` wants to {what}. Answer `yes` to allow it. Any other answer denies it, and the agent is told your answer.",
+            "The check `{}` needs your approval: `{agent}` wants to {what}. Answer `yes` to allow it. Any other answer denies it, and the agent receives your answer.",
             rule.name
         );
         let question = Text::new(question.as_str()).expect("a short text");

@@ -310,7 +310,7 @@ impl Checker<'_> {
                 let reason = format!("{per_minute} calls a minute are allowed, and there is no time to wait");
                 return with(step, ContentDecision::hit(rule, reason));
             }
-            tracing::debug!(check = %rule.name, ?wait, "a model call waits until the minute allows it");
+            tracing::debug!(check = %rule.name, ?wait, "a model call waits for the calls per minute that a check allows");
             tokio::time::sleep(wait).await;
         }
     }
@@ -364,6 +364,6 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<&String> = places.iter().collect();
         assert_eq!(distinct.len(), places.len(), "{places:?}");
-        assert_eq!(approved(&call), places[0], "the same in every attempt");
+        assert_eq!(approved(&call), places[0], "the place is the same in every attempt");
     }
 }

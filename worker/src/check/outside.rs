@@ -84,7 +84,7 @@ impl Outside<'_> {
     ) -> Result<String, String> {
         let sandbox = self.sandbox.ok_or("this worker can't run programs")?;
         let workspace = Workspace::create(self.directory, attempt.trace_id(), attempt.child_id())
-            .map_err(|error| format!("its directory could not be made: {error}"))?;
+            .map_err(|error| format!("its directory could not be created: {error}"))?;
         let policy = self.policy(program, &workspace)?;
         let mut running =
             Program::start(sandbox, policy, Arc::new(workspace)).await.map_err(|error| error.to_string())?;
@@ -94,7 +94,7 @@ impl Outside<'_> {
         let status = loop {
             match running.event().await {
                 Event::Line(line) => written.extend(line),
-                Event::TooLong => return Err("it wrote too long a line".into()),
+                Event::TooLong => return Err("it wrote a line that is too long".into()),
                 Event::Ended(status) => break status,
             }
             if written.len() > MAX_ANSWER_BYTES {

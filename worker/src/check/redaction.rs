@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn b16_only_what_redacts_messages_is_taken_out_before_a_cut() {
+    fn b16_only_checks_that_redact_messages_apply_before_a_cut() {
         let checks: Vec<Check> = serde_json::from_value(json!([
             {"name": "keys", "then": "redact", "pattern": {"deny": ["sk-[a-z]{8,}"]}},
             {"name": "answers", "then": "redact", "on": ["after_call"], "pattern": {"deny": ["tulip"]}},

@@ -80,7 +80,7 @@ fn judge(answer: Answer) -> Claim {
         Answer::Claimed(claimed) => Claim::Ours(claimed),
         Answer::Taken { for_ms, .. } => Claim::Later(Duration::from_millis(for_ms).clamp(MIN_DELAY, LEASE)),
         Answer::Stop { reason } => {
-            tracing::debug!(reason, "there is nothing to run");
+            tracing::debug!(reason, "the context has no work for this delivery");
             Claim::Over
         }
         Answer::Done => Claim::Over,
@@ -95,7 +95,7 @@ fn judge(answer: Answer) -> Claim {
         | Answer::News(_)
         | Answer::Part(_)) => {
             let refusal = answer.into_refusal("claim");
-            tracing::warn!(code = refusal.code, "a claim was not answered as expected");
+            tracing::warn!(code = refusal.code, "a claim got an unexpected answer");
             Claim::Later(REDELIVER_AFTER)
         }
     }

@@ -220,7 +220,7 @@ impl From<Lost> for End {
 fn panicked(panic: &(dyn Any + Send)) -> Verdict {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    tracing::error!("the agent panicked: this is a bug of Trellis");
-    tracing::debug!(text, "what it said");
+    tracing::error!("the agent panicked: this is a bug in Trellis");
+    tracing::debug!(text, "the message of the panic");
     Verdict::Failed(Failure::retryable(format!("the agent panicked: {text}")))
 }

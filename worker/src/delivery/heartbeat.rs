@@ -91,7 +91,7 @@ pub(super) async fn run(attempt: &Attempt, meter: &Meter<'_>, delivery: &Deliver
             }
             Some(answer) => {
                 let refusal = answer.into_refusal("tick");
-                tracing::warn!(code = refusal.code, "a tick was not answered as expected");
+                tracing::warn!(code = refusal.code, "a tick got an unexpected answer");
                 lease.doubt();
             }
             None => lease.doubt(),

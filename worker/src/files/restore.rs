@@ -79,14 +79,14 @@ async fn restore_output(attempt: &Attempt, workspace: &Workspace, path: &str, re
         Ok(bytes) => bytes,
         Err(error) => {
             tracing::warn!("a large tool output could not be restored");
-            tracing::debug!(path, error, "which, and why");
+            tracing::debug!(path, error, "the path and the reason");
             return;
         }
     };
     let name = path.strip_prefix(TOOL_OUTPUTS_PREFIX).unwrap_or(path);
     if let Err(error) = workspace.store_tool_output(name, &bytes) {
         tracing::warn!("could not write a tool's output into the workspace");
-        tracing::debug!(%error, path, "which, and why");
+        tracing::debug!(%error, path, "the path and the reason");
     }
 }
 
@@ -97,7 +97,7 @@ async fn restore_file(attempt: &Attempt, workspace: &Workspace, path: &str, refe
     };
     if let Err(error) = written {
         tracing::warn!("a file in outputs/ could not be restored");
-        tracing::debug!(path, error, "which, and why");
+        tracing::debug!(path, error, "the path and the reason");
     }
 }
 
@@ -113,6 +113,6 @@ pub(crate) fn write_again(workspace: &Workspace, arguments: &Value) {
     let Ok(WriteArguments { path, content }) = WriteArguments::deserialize(arguments) else { return };
     if let Err(error) = workspace.write(&path, content.as_bytes()) {
         tracing::warn!("could not restore a file the agent wrote");
-        tracing::debug!(%error, path, "which, and why");
+        tracing::debug!(%error, path, "the path and the reason");
     }
 }

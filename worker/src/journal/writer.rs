@@ -202,8 +202,8 @@ impl<'a> Journal<'a> {
         let number = entry.number;
         let payload = serde_json::to_vec(entry).expect("a message has string keys");
         if payload.len() > MAX_ENTRY_BYTES {
-            let limit = SetLimit::built_in("the most bytes of an entry of the journal", MAX_ENTRY_BYTES);
-            let message = format!("step {number} has {} bytes, and passes {limit}", payload.len());
+            let limit = SetLimit::built_in("the maximum bytes of a journal entry", MAX_ENTRY_BYTES);
+            let message = format!("step {number} has {} bytes, which exceeds {limit}", payload.len());
             self.attempt.give_up(Failure::lasting(FailureKind::LimitExceeded, message)).await;
         }
         let id = self.attempt.message_id(&format!("{number}.{}.history", self.attempt.number()));

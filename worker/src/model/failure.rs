@@ -53,7 +53,7 @@ pub(super) fn from_fault(route: &Route<'_>, fault: &Fault) -> Error {
         },
         Fault::Http(error) | Fault::Broken(error) => lost(route, &with_causes(error)),
         Fault::Encoded | Fault::TooMuch(_) | Fault::Late(_) | Fault::Local(_) => {
-            Error::Unknown { message: format!("the answer of `{provider}` is not read: {fault}") }
+            Error::Unknown { message: format!("the answer of `{provider}` was not read: {fault}") }
         }
     }
 }

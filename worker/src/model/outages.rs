@@ -40,7 +40,7 @@ impl Outages {
                 return;
             }
             Err(Error::Refused { .. }) => "it refuses calls for now",
-            Err(Error::Unknown { .. }) => "its answers do not come, or break off",
+            Err(Error::Unknown { .. }) => "its answers are missing, or break off",
         };
         let fresh = || Failing { outage: Outage::new("a model provider"), last: Instant::now() };
         let of_it = failing.entry(provider.to_owned()).or_insert_with(fresh);

@@ -73,20 +73,20 @@ fn rates(provider: &str, model: &str, tokens: u32) -> Option<Rates> {
 }
 
 /// The price of this many tokens in dollars, as nano-dollars per million tokens, rounded up.
-#[expect(clippy::float_arithmetic, reason = "the table has floats; this is where they end")]
+#[expect(clippy::float_arithmetic, reason = "the prices in the table are floats, converted here")]
 fn nanos_per_million(dollars: f64, tokens: f64) -> Option<u64> {
     round_up(dollars / tokens * 1e6 * 1e9)
 }
 
 /// The fee per call besides the tokens, in nano-dollars.
-#[expect(clippy::float_arithmetic, reason = "the table has floats; this is where they end")]
+#[expect(clippy::float_arithmetic, reason = "the prices in the table are floats, converted here")]
 fn per_call(total: f64, input: f64, output: f64) -> Option<u64> {
     // The sum has a larger float error than its parts.
     let fee = total - (input + output);
     if fee.abs() <= total * 1e-12 { Some(0) } else { round_up(fee * 1e9) }
 }
 
-#[expect(clippy::float_arithmetic, reason = "the table has floats; this is where they end")]
+#[expect(clippy::float_arithmetic, reason = "the prices in the table are floats, converted here")]
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked to be in range")]
 fn round_up(nanos: f64) -> Option<u64> {
     let nanos = (nanos - FLOAT_ERROR).ceil().max(0.0);

@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn b3_names_of_models_tell_their_tokenizer() {
+    fn b3_names_of_models_select_their_tokenizer() {
         for (model, expected) in [
             ("gpt-4o-mini", Some(Tokenizer::O200kBase)),
             ("gpt-4.1-nano", Some(Tokenizer::O200kBase)),

@@ -21,7 +21,7 @@ pub(crate) enum Fault {
     /// The body broke off before its end.
     #[error("the answer broke off")]
     Broken(#[source] reqwest::Error),
-    #[error("the answer is encoded (`content-encoding`), which was not asked for")]
+    #[error("the answer has an encoding (`content-encoding`) that was not requested")]
     Encoded,
     #[error(transparent)]
     TooMuch(#[from] TooMuch),

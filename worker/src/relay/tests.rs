@@ -87,10 +87,13 @@ async fn s5_strangers_do_not_delay_a_relay() {
         // If a relay stopped accepting, the system's own queue would fill, and a connection would
         // wait for minutes.
         let come = tokio::time::timeout(Duration::from_secs(20), coming).await;
-        let _strangers = come.unwrap_or_else(|_| panic!("strangers are not accepted; serves: {serves}"));
+        let _strangers =
+            come.unwrap_or_else(|_| panic!("other connections are not accepted; serves: {serves}"));
         let asked = local_client().build().unwrap().get(format!("{address}x")).send();
         let answer = tokio::time::timeout(Duration::from_secs(4), asked).await;
-        let answer = answer.unwrap_or_else(|_| panic!("it waits for strangers; serves: {serves}")).unwrap();
+        let answer = answer
+            .unwrap_or_else(|_| panic!("the call waits for other connections; serves: {serves}"))
+            .unwrap();
         assert_eq!(answer.text().await.unwrap(), "yes");
         running.abort();
     }

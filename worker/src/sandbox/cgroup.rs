@@ -48,7 +48,7 @@ impl Cgroups {
         };
         let shown = parent.display();
         let available = fs::read_to_string(parent.join("cgroup.controllers"))
-            .map_err(|error| format!("`{shown}` is no cgroup of version 2: {error}"))?;
+            .map_err(|error| format!("`{shown}` is not a cgroup of version 2: {error}"))?;
         let is_available = |controller: &&str| available.split_whitespace().any(|name| name == *controller);
         if !CONTROLLERS.iter().all(is_available) {
             return Err(format!("the controllers memory and pids are not delegated to `{shown}`"));
@@ -85,7 +85,7 @@ impl Cgroups {
                 Ok(()) | Err(_) => Ok(()),
             }
         });
-        made.map_err(|error| format!("a cgroup could not be made: {error}"))?;
+        made.map_err(|error| format!("a cgroup could not be created: {error}"))?;
         Ok(cgroup)
     }
 }
@@ -223,11 +223,11 @@ mod tests {
     }
 
     #[test]
-    fn s4_a_cgroup_without_the_controllers_is_none() {
+    fn s4_a_cgroup_without_the_controllers_is_not_used() {
         let directory = std::env::temp_dir().join(format!("trellis-cgroup-{}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
         let why = Cgroups::find(Some(&directory)).unwrap_err();
-        assert!(why.contains("is no cgroup of version 2"), "{why}");
+        assert!(why.contains("is not a cgroup of version 2"), "{why}");
         fs::write(directory.join("cgroup.controllers"), "cpu pids\n").unwrap();
         let why = Cgroups::find(Some(&directory)).unwrap_err();
         assert!(why.contains("not delegated"), "{why}");
@@ -253,7 +253,7 @@ mod tests {
     /// A plain directory imitates a cgroup: the kernel, too, removes only one without children and
     /// processes.
     #[test]
-    fn s4_what_a_dead_worker_left_is_removed_and_nothing_else() {
+    fn s4_only_the_cgroups_of_a_dead_worker_are_removed() {
         let directory = std::env::temp_dir().join(format!("trellis-leftovers-{}", std::process::id()));
         let own = format!("trellis-{}-1", std::process::id());
         // No process has this number, since it is above the highest.

@@ -68,10 +68,10 @@ pub(crate) enum NotStarted {
         #[source]
         source: io::Error,
     },
-    #[error("the sandbox could not be made: {0}")]
+    #[error("the sandbox could not be created: {0}")]
     Broken(String),
     /// The next start may succeed.
-    #[error("the sandbox could not be made now: {0}")]
+    #[error("the sandbox could not be created now: {0}")]
     Passing(String),
     /// The policy of a program is passed in one variable, whose size the kernel bounds.
     #[error(
@@ -171,7 +171,7 @@ impl Sandbox {
                 }
             };
             let helper = self.helper.display();
-            return Err(NotStarted::Broken(format!("`{helper} sandbox` wrote {written:?}")));
+            return Err(NotStarted::Broken(format!("unexpected output of `{helper} sandbox`: {written:?}")));
         }
     }
 

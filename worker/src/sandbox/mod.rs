@@ -61,7 +61,7 @@ pub async fn tell_layers(config: &crate::Config) {
             let sandbox = Sandbox::new(helper, &config.settings.sandbox, &config.policy.requires);
             match tokio::time::timeout(LONGEST_TRY, sandbox.layers(directory.clone())).await {
                 Ok(found) => found.map_err(|error| error.to_string()),
-                Err(_) => Err(format!("nothing began within {} s", LONGEST_TRY.as_secs())),
+                Err(_) => Err(format!("no program started within {} s", LONGEST_TRY.as_secs())),
             }
         }
         Err(error) => Err(error.to_string()),
@@ -78,7 +78,7 @@ pub async fn tell_layers(config: &crate::Config) {
             let missing = if missing.is_empty() { "none".to_owned() } else { missing.join(", ") };
             tracing::info!(layers = applied.join(", "), missing, "programs run in a sandbox");
         }
-        Err(error) => tracing::warn!(error, "the sandbox could not be tried, so programs may not start"),
+        Err(error) => tracing::warn!(error, "the test of the sandbox failed, so programs may fail to start"),
     }
 }
 

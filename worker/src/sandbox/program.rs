@@ -219,7 +219,7 @@ fn rlimits(policy: &Policy, mapped: bool, runs_as_root: bool) -> Result<String, 
     let processes = if counted {
         format!("{} processes", bound(Resource::RLIMIT_NPROC, processes)?)
     } else {
-        "processes not among them".to_owned()
+        "no limit on processes".to_owned()
     };
     Ok(format!(
         "an address space of {address_space_bytes} bytes and processor time {cpu_seconds} s per process, files of {file_bytes} bytes, \
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn s4_an_old_landlock_is_reported_as_what_it_is() {
+    fn s4_an_old_landlock_is_reported_with_its_version() {
         let around =
             |own_processes, read_only| OuterLayers { own_processes, read_only, counts_shared: false };
         for (abi, network, around, expected) in [

@@ -257,17 +257,17 @@ mod tests {
         assert!(whole.contains("[stack]"), "{whole}");
         let error = maps(own, 1000).unwrap_err();
         assert!(error.to_string().contains("too many mappings"), "{error}");
-        assert_eq!(maps(i32::MAX, 1000).unwrap(), "", "it has ended");
+        assert_eq!(maps(i32::MAX, 1000).unwrap(), "", "an ended process has no mappings");
     }
 
     #[test]
-    fn s4_time_of_a_process_that_nobody_waited_for_is_kept() {
+    fn s4_the_time_of_a_process_without_a_waiting_parent_is_counted() {
         let line = "7 (a) b) S 1 7 7 0 -1 4194560 900 0 0 0 120 30 5 6 20 0 3 0 4711 1 2 3";
         assert_eq!(Stat::parse(line), Some(Stat { own: 150, children: 11, threads: 3, start: 4711 }));
         let none = i32::MAX;
         let mut processor =
             Processor { seen: BTreeMap::from([((none, 1), 250), ((none - 1, 1), 60)]), ended: 0 };
         assert_eq!(processor.sample(none, &[]).unwrap(), Running { seconds: 3, threads: 0 });
-        assert_eq!(processor.sample(none, &[]).unwrap().seconds, 3, "it stays");
+        assert_eq!(processor.sample(none, &[]).unwrap().seconds, 3, "the time of an ended process remains");
     }
 }

@@ -200,7 +200,7 @@ impl Watch {
         hidden.retain(|pid, _| now.contains(pid));
         now.iter().for_each(|pid| *hidden.entry(*pid).or_default() += 1);
         if hidden.values().any(|times| *times > MAX_HIDDEN) {
-            self.exceed("one of its processes hides which files it has open".into());
+            self.exceed("one of its processes hides its open files".into());
             return Ok(());
         }
         let (bytes, entries) = match extent(&self.workspace) {

@@ -44,7 +44,7 @@ fn read(directory: &Path) -> Result<(Values, Warnings), Warnings> {
     let mode = fs::metadata(directory).map_err(unreadable)?.mode() & 0o777;
     if mode & TOO_OPEN != 0 {
         doubts.push(format!(
-            "{shown}: others may look into this directory of secrets, or change it (mode {mode:03o}); give it the mode 750 or less"
+            "{shown}: other users can read or change this directory of secrets (mode {mode:03o}); set its mode to 750 or less"
         ));
     }
     let mut names = Vec::new();
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn s8_everything_wrong_with_a_directory_of_secrets_is_told_at_once() {
+    fn s8_all_problems_of_a_directory_of_secrets_are_reported_at_once() {
         let directory = Directory::new("bad", 0o700);
         directory.write("EMPTY_KEY", " \n");
         directory.write("LARGE_KEY", &"x".repeat((64 << 10) + 1));

@@ -36,7 +36,7 @@ fn read_file(path: &Path) -> Result<String, Error> {
     let mode = metadata.mode() & 0o777;
     if mode & TOO_OPEN != 0 {
         let (path, mode) = (path.display(), format!("{mode:03o}"));
-        tracing::warn!(%path, mode, "others may read this file with a secret, or change it; give it the mode 640 or less");
+        tracing::warn!(%path, mode, "other users can read or change this file with a secret; set its mode to 640 or less");
     }
     let mut text = String::new();
     if file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)? as u64 > MAX_FILE_BYTES {

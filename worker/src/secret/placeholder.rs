@@ -54,9 +54,7 @@ impl GivenSecrets<'_> {
         let first = PLACEHOLDER.find(url).map_or(url.len(), |found| found.start());
         let after_scheme = url[..first].split_once("://").map(|(_, rest)| rest);
         if first < url.len() && !after_scheme.is_some_and(|rest| rest.contains(['/', '?'])) {
-            return Err(
-                "a secret may stand in the path or the query of an address, and not before that".into()
-            );
+            return Err("a secret is allowed only in the path or the query of an address".into());
         }
         self.fill_with(url, redactor::encoded)
     }
@@ -89,7 +87,7 @@ impl GivenSecrets<'_> {
             let whole = found.get(0).expect("the match itself");
             let name = found.name("name").and_then(|name| SecretName::new(name.as_str()).ok());
             let Some(name) = name else {
-                return Err("this is no placeholder of a secret\n\nhint: write it as {{secret:NAME}}, with a name that you were given".into());
+                return Err("this is not a placeholder of a secret\n\nhint: write it as {{secret:NAME}}, with a name that you were given".into());
             };
             let value = self.values.for_tool(self.work, &name, self.tool)?;
             filled.text.push_str(&text[rest..whole.start()]);

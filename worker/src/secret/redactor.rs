@@ -368,15 +368,19 @@ mod tests {
         let redacted = String::from_utf8(redactor().line([&line[..], b"\n"].concat())).unwrap();
         assert_eq!(redacted, "{\"type\":\"result\",\"[PLAIN]\":[\"a [PLAIN] b\"]}\n");
         let other = br#"{"type": "result",  "text": "\u0041"}"#.to_vec();
-        assert_eq!(redactor().line(other.clone()), other, "other lines stay as they are");
+        assert_eq!(redactor().line(other.clone()), other, "other lines are unchanged");
         let numbers = Redactor::new([("PIN", "12345678")]);
         let line = br#"{"result": 12345678, "other": 1}"#.to_vec();
-        assert_eq!(numbers.line(line), b"{\"result\":\"[PIN]\",\"other\":1}\n", "it stays JSON");
+        assert_eq!(
+            numbers.line(line),
+            b"{\"result\":\"[PIN]\",\"other\":1}\n",
+            "the line is still valid JSON"
+        );
         let message = br#"{"at":12345678,"text":"no 12345678"}"#.to_vec();
         assert_eq!(
             numbers.message(message),
             br#"{"at":12345678,"text":"no [PIN]"}"#,
-            "and a message stays readable"
+            "a redacted message is still valid"
         );
         assert_eq!(redactor().line(b"\xff hunter2hunter2 \xff\n".to_vec()), b"\xff [PLAIN] \xff\n");
     }

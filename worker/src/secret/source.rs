@@ -26,7 +26,7 @@ pub(super) fn read(secret: &Secret) -> Result<String, String> {
             Err(format!("{from} has fewer than {MIN_BYTES} bytes, which is too short to be recognised"))
         }
         MIN_BYTES..=MAX_BYTES if is_plain_word(value) => {
-            Err(format!("{from} is a plain word, which occurs in texts that have nothing to do with it"))
+            Err(format!("{from} is a plain word, which also occurs in unrelated texts"))
         }
         MIN_BYTES..=MAX_BYTES if value.contains('\0') => Err(format!("{from} is not text")),
         MIN_BYTES..=MAX_BYTES => Ok(value.to_owned()),

@@ -76,7 +76,7 @@ fn s8_a_placeholder_is_replaced_once_and_a_value_is_not_read_as_one() {
     });
     assert_eq!(fill(&values, &work, TOOL, &given), Ok(filled));
     let plain = json!({"text": "{{secrets}} {{ name }} secret:A_KEY {secret:A_KEY}"});
-    assert_eq!(fill(&values, &work, TOOL, &plain), Ok(plain.clone()), "other texts stay as they are");
+    assert_eq!(fill(&values, &work, TOOL, &plain), Ok(plain.clone()), "other texts are unchanged");
     for (text, says) in [
         (
             "{{secret:C_KEY}}",
@@ -131,7 +131,7 @@ fn s8_a_tool_that_is_not_listed_for_a_secret_does_not_get_it() {
 /// proves: by default no agent has a secret, all reasons are reported at once, and no reason
 /// contains a value.
 #[test]
-fn s8_a_worker_refuses_what_it_has_not_or_may_not_give() {
+fn s8_a_worker_refuses_secrets_that_it_lacks_or_may_not_give() {
     let files =
         Files::new(&[("A_KEY", "first-value"), ("SHORT", "abc"), ("EMPTY", ""), ("D_KEY", "fourth-value")]);
     let mut settings = files.settings(|_| {});
@@ -182,7 +182,7 @@ fn s8_a_program_gets_a_variable_only_where_the_settings_say_so() {
     assert_eq!(given(&["A_KEY", "B_KEY"]), [("A_KEY".to_owned(), "first-value".to_owned())]);
     assert!(
         given(&["B_KEY"]).is_empty() && given(&[]).is_empty(),
-        "what the context does not name, it does not get"
+        "a context gets only the secrets that it names"
     );
 }
 

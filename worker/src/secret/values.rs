@@ -37,10 +37,10 @@ impl Values {
         let declared = |(name, settings): (&SecretName, &Secret)| {
             let value = source::read(settings).map(|value| SecretValue(value.into()));
             if let Err(why) = &value {
-                tracing::warn!(secret = %name, why, "a secret is not there; agents that name it are refused");
+                tracing::warn!(secret = %name, why, "a secret is missing; agents that name it are refused");
             }
             if settings.agents.is_empty() {
-                tracing::warn!(secret = %name, "no agent may have this secret: its `agents` are empty");
+                tracing::warn!(secret = %name, "no agent may have this secret: its `agents` is empty");
             }
             (name.clone(), DeclaredSecret { settings: settings.clone(), value })
         };

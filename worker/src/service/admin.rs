@@ -55,7 +55,7 @@ impl Description {
             Ok(AdminRequest::Drain(drain)) if drain.worker_id == config.id => true,
             Ok(AdminRequest::Drain(_)) => return false,
             Err(problems) => {
-                tracing::debug!(%problems, "what is wrong with it");
+                tracing::debug!(%problems, "the problems in the message");
                 tracing::warn!("received an invalid admin request");
                 self.refuse(bus, message, &problems).await;
                 return false;

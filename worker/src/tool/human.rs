@@ -18,7 +18,7 @@ use super::{
 pub(crate) const NAME: &str = domain::tool::ASK_HUMAN;
 pub(super) const DESCRIPTION: &str = "Asks a human a question and returns the answer, which may take days. Use it only when you can't \
      continue without the answer; put everything you need to know into one question. Give `choices`, or a JSON `schema` of the \
-     answer, if only certain answers are of use. With `timeout_ms` you get the `default` if nobody has answered by then; without a \
+     answer, if only certain answers are of use. With `timeout_ms` you get the `default` if there is no answer by then; without a \
      `default` you fail.";
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -76,7 +76,7 @@ fn form(arguments: Arguments) -> Result<(Text, Form), Problems> {
 /// The answer as the agent reads it.
 fn told(given: &GivenAnswer) -> String {
     if given.default {
-        return format!("{}\n\n(Nobody answered in time: this is the default.)", given.answer);
+        return format!("{}\n\n(There was no answer in time: this is the default.)", given.answer);
     }
     given.answer.as_str().to_owned()
 }

@@ -84,7 +84,7 @@ impl Toolbox {
         let name = work.tools.iter().flatten().find(is_missing)?.as_str();
         let hint = match nearest(name, served.iter().map(|spec| spec.name.as_str())) {
             Some(near) => format!("did you mean `{near}`?"),
-            None => "the name stands in `tools` of the profile, the submission or the spawn".into(),
+            None => "the name is in `tools` of the profile, the submission or the spawn".into(),
         };
         Some(format!("the tool server has no tool `{name}`\n\nhint: {hint}"))
     }
@@ -107,7 +107,7 @@ impl Toolbox {
             tracing::warn!(
                 agent,
                 tools,
-                "an agent runs without tools of its list: the settings of this worker name no such MCP server"
+                "an agent runs without some of its tools: the settings of this worker name no such MCP server"
             );
         }
     }
@@ -130,7 +130,7 @@ impl Toolbox {
         };
         work.tools.iter().flatten().filter(is_unlisted).map(|name| ToolSpec {
             name: name.clone(),
-            description: "Its server has not started. A call says why, if it still has not.".into(),
+            description: "Its server has not started. If it still has not, a call returns the reason.".into(),
             parameters: Json::from(json!({"type": "object"})),
         })
     }
@@ -215,8 +215,8 @@ impl Toolbox {
             | BuiltinTool::WriteContext
                 if !given.work.secrets.is_empty() && secret::is_in(invocation.arguments) =>
             {
-                let hint = "a secret is only sent by tools that it is for";
-                Err(format!("`{}` never has a secret: the call was not made\n\nhint: {hint}", builtin.text()))
+                let hint = "only the tools that a secret's settings list can send it";
+                Err(format!("`{}` can't use a secret: the call was not made\n\nhint: {hint}", builtin.text()))
             }
             BuiltinTool::AskHuman => return human::ask(invocation),
             BuiltinTool::FsRead => fs::read(invocation),

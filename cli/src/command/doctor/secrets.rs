@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s2_a_file_of_a_secret_that_others_may_read_is_told() {
+    fn s2_a_file_of_a_secret_that_others_may_read_is_reported() {
         let directory = std::env::temp_dir().join(format!("trellis-doctor-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         let path = directory.join("client.nk");
@@ -77,12 +77,12 @@ mod tests {
         }
         let mut findings = Findings::default();
         files(&[("NATS_NKEY".into(), directory.join("none"))], &mut findings);
-        assert!(!findings.has("secret-files"), "one that is not there is told where it is used");
+        assert!(!findings.has("secret-files"), "a missing file is not a finding here");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 
     #[test]
-    fn s1_an_address_beyond_this_machine_without_tls_is_told() {
+    fn s1_an_address_beyond_this_machine_without_tls_is_reported() {
         for (url, is_told) in [
             ("redis://127.0.0.1:6379", false),
             ("redis://localhost:6379/0", false),

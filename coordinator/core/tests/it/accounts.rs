@@ -136,7 +136,7 @@ fn used(tool: &str, is_error: bool) -> Value {
 /// Spans made from log and journals have the same ids and parents as those that workers and
 /// coordinators export.
 #[test]
-fn x4_tools_and_calls_are_told_from_the_journals_with_the_number_of_their_entry() {
+fn x4_spans_of_tools_and_calls_come_from_the_journals_with_the_number_of_their_entry() {
     let world = world();
     let read = ReadLog::new(world.trace.id(), log(&world));
     let branched = json!({"branched": {"from": {"trace_id": "0af7651916cd43dd8448eb211c80319d", "child_id": "root", "step": 1},
@@ -222,7 +222,7 @@ fn b19_an_audit_finds_each_event_that_is_missing() {
         let gone = log.remove(place).logged;
         let (_, findings) = audited(&world, log, &entries());
         let of_log = findings.iter().any(|(check, _)| matches!(check, Check::Log | Check::Store));
-        assert!(of_log, "nobody misses {gone:?}: {findings:?}");
+        assert!(of_log, "the audit does not report {gone:?} as missing: {findings:?}");
     }
 }
 
@@ -454,7 +454,7 @@ fn b19_a_graph_that_was_paused_waits_for_its_steps_again_and_for_no_worker() {
 }
 
 #[test]
-fn b19_a_receipt_tells_of_an_amend_without_the_words_of_its_tasks() {
+fn b19_a_receipt_lists_an_amend_without_the_text_of_its_tasks() {
     let step = |id: &str, task: &str| json!({"id": id, "agent_id": "writer", "task_description": task});
     let mut world = World::with_graph(json!({"child_id": "root", "steps": [step("a", "t")]}));
     world.amend(None, "am-1", 0, json!({"steps": [step("a", "t"), step("b", "secret words")]})).unwrap();

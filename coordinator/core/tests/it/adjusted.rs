@@ -75,7 +75,7 @@ fn bounded(what: &str, most: &Value) -> World {
 }
 
 #[test]
-fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
+fn b17_a_root_above_the_deployments_maximum_is_adjusted_in_every_dimension() {
     for Case { what, asked, got } in dimensions() {
         let root = json!({"goal": "g", "child_id": "root"});
         let mut world = bounded(what, &got);
@@ -89,7 +89,7 @@ fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
         assert_eq!(adjusted(&world, "root"), told(what, &asked, &got, "deployment"), "a profile");
         let mut world = bounded(what, &got);
         world.submit(root).unwrap();
-        assert_eq!(adjusted(&world, "root"), json!([]), "{what}: nothing was asked for");
+        assert_eq!(adjusted(&world, "root"), json!([]), "{what}: no adjustment for an absent field");
     }
     let mut world = World::new();
     world.settings.maximum = Maximum { max_cost_usd: Some(Usd::from_cents(30)), ..Maximum::default() };
@@ -100,19 +100,23 @@ fn b17_a_root_over_the_deployments_maximum_is_told_in_every_dimension() {
 }
 
 #[test]
-fn b17_a_request_over_its_profile_is_told_in_every_dimension() {
+fn b17_a_request_above_its_profile_is_adjusted_in_every_dimension() {
     let window = Case { what: "window_tokens", asked: json!(9000), got: json!(800) };
     for Case { what, asked, got } in dimensions().into_iter().chain([window]) {
         let mut world = World::new();
         world.agent(ask(json!({"agent_id": "small"}), what, &got));
         let root = json!({"goal": "g", "child_id": "root", "agent_id": "small"});
         world.submit(ask(root, what, &asked)).unwrap();
-        assert_eq!(adjusted(&world, "root"), told(what, &asked, &got, "profile"), "of a root");
+        assert_eq!(
+            adjusted(&world, "root"),
+            told(what, &asked, &got, "profile"),
+            "the limit of a root is adjusted"
+        );
     }
 }
 
 #[test]
-fn b17_a_child_over_its_parent_is_told_in_every_dimension() {
+fn b17_a_child_above_its_parent_is_adjusted_in_every_dimension() {
     let window = Case { what: "window_tokens", asked: json!(9000), got: json!(800) };
     let reserve = Case { what: "closing_reserve_usd", asked: json!(0.4), got: json!(0.1) };
     for Case { what, asked, got } in dimensions().into_iter().chain([window, reserve]) {
@@ -126,12 +130,12 @@ fn b17_a_child_over_its_parent_is_told_in_every_dimension() {
         assert_eq!(adjusted(&world, "child"), told(what, &asked, &got, "parent"));
         let plain = json!({"goal": "d", "child_id": "plain"});
         world.spawn(&lease, plain).unwrap();
-        assert_eq!(adjusted(&world, "plain"), json!([]), "{what}: nothing was asked for");
+        assert_eq!(adjusted(&world, "plain"), json!([]), "{what}: no adjustment for an absent field");
     }
 }
 
 #[test]
-fn b17_a_step_over_its_graph_is_told_in_every_dimension() {
+fn b17_a_step_above_its_graph_is_adjusted_in_every_dimension() {
     for (what, asked, got) in [
         ("max_cost_usd", json!(9.0), json!(0.5)),
         ("max_tokens", json!(9000), json!(500)),
@@ -149,7 +153,7 @@ fn b17_a_step_over_its_graph_is_told_in_every_dimension() {
 /// The list in a profile is narrowed to the ancestors' list. A spawn that lists more than its
 /// ancestors allow is refused.
 #[test]
-fn b17_a_list_that_is_narrowed_is_told() {
+fn b17_a_narrowed_list_is_reported_as_adjusted() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "parent", "kind": "llm", "model": "a", "allowed_models": ["a", "b"],
         "tools": ["fs.read", "fs.list"]}));
@@ -171,5 +175,5 @@ fn b17_a_list_that_is_narrowed_is_told() {
     world.spawn(&lease, fits).unwrap();
     let what: Vec<String> =
         world.node("same").terms.adjusted.iter().map(|adjusted| adjusted.what.clone()).collect();
-    assert_eq!(what, ["allowed_models", "fallback_model"], "its tools are as the spawn asks");
+    assert_eq!(what, ["allowed_models", "fallback_model"], "the tools of the spawn are not adjusted");
 }

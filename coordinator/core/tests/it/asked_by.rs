@@ -19,7 +19,7 @@ fn signed(events: &[Event]) -> Vec<usize> {
 }
 
 #[test]
-fn s7_every_action_on_a_run_says_who_asked() {
+fn s7_every_action_on_a_run_names_its_sender() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     world.claim("root");
     let raise = Raise { child_id: id("root"), max_cost_usd: Some(Usd::from_cents(200)), max_tokens: None };
@@ -53,7 +53,7 @@ fn s7_every_action_on_a_run_says_who_asked() {
 
 /// A deletion of many contexts names the administrator in one event only.
 #[test]
-fn s7_a_large_deletion_says_once_who_asked() {
+fn s7_a_large_deletion_names_its_sender_once() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     for number in 0..20 {

@@ -75,8 +75,8 @@ fn t5_nothing_is_accepted_from_a_stale_attempt_or_a_wrong_token_but_its_cost() {
         ];
         assert!(refusals.iter().all(|refusal| refusal.code().0 == code), "{refusals:?}");
     }
-    assert!(world.settle(&forged, "c1", cents(0)).is_err(), "a forged cost would free a hold");
-    assert!(world.release(&lease, "c1").is_err(), "only who holds it knows that a call was not made");
+    assert!(world.settle(&forged, "c1", cents(0)).is_err(), "a forged cost released a hold");
+    assert!(world.release(&lease, "c1").is_err(), "only the attempt that holds a call can release it");
     world.settle(&zombie, "c1", cents(4)).unwrap();
     assert_eq!(world.spent_cents("root"), 4);
     world.complete(&lease, "ok").unwrap();
@@ -102,7 +102,7 @@ fn b15_work_that_kills_every_worker_ends() {
         assert_eq!(world.claim("root").attempt, attempt);
         world.pass(10_000);
     }
-    let end = world.node("root").end().expect("it has ended");
+    let end = world.node("root").end().expect("the root has ended");
     assert_eq!(
         (end.status, end.details.error.as_ref().unwrap().kind),
         (EndStatus::Failed, FailureKind::WorkerLost)
@@ -149,18 +149,18 @@ fn b15_retries_of_calls_count_too() {
 }
 
 #[test]
-fn b15_retries_that_a_failing_report_tells_of_count() {
+fn b15_retries_in_a_failing_report_are_counted() {
     let mut world = World::with_root(json!({"limits": {"max_retries_total": 2}}));
     let root = world.claim("root");
     let failure = domain::wire::Failure::retryable("it broke");
     let progress = Progress { retries: 2, ..Progress::default() };
     world.report_with(&root, progress, Verdict::Failed(failure)).unwrap();
-    assert_eq!(world.status("root"), "failed", "its call was tried again twice, and there is no third");
+    assert_eq!(world.status("root"), "failed", "the call was retried twice, and not a third time");
     assert_eq!((world.node("root").attempt(), world.node("root").retries()), (1, 2));
 }
 
 #[test]
-fn t5_nobody_who_reads_events_or_the_store_learns_a_lease_token() {
+fn t5_events_and_the_store_contain_no_lease_token() {
     let mut world = World::with_root(json!({}));
     world.claim("root");
     let log = serde_json::to_string(&world.log).unwrap();
@@ -245,7 +245,7 @@ fn l_a_call_that_the_deadline_cut_off_ends_its_context_as_timed_out_in_any_order
 }
 
 #[test]
-fn progress_only_grows_whatever_order_it_comes_in() {
+fn progress_only_grows_in_any_order_of_reports() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.tick(&root, Progress { steps: 5, ..Progress::default() }).unwrap();
@@ -275,7 +275,7 @@ fn unclaimed_work_is_sent_again_with_growing_delays() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(sent_after_minutes, [15, 30, 60, 120, 240], "a long queue is no sign of loss");
+    assert_eq!(sent_after_minutes, [15, 30, 60, 120, 240], "a long queue is not a loss");
 }
 
 #[test]
@@ -318,7 +318,7 @@ fn g10_a_delegate_makes_the_childs_result_its_own() {
 }
 
 #[test]
-fn waiting_for_what_is_not_its_child_is_refused() {
+fn a_wait_for_a_context_that_is_not_a_child_is_refused() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -355,18 +355,18 @@ fn g7_a_question_reaches_the_roots_caller_and_the_answer_resumes_days_later() {
     assert_eq!(
         ["root", "a"].map(|c| world.status(c)),
         ["input_required", "input_required"],
-        "their clocks stand"
+        "the deadlines of both are stopped"
     );
 
     assert!(matches!(world.answer("a", 2, "early").unwrap_err(), Refusal::NoQuestion { .. }));
     world.answer("a", 1, "tea").unwrap();
-    assert_eq!(world.answer("a", 1, "tea").unwrap(), [], "twice is once");
+    assert_eq!(world.answer("a", 1, "tea").unwrap(), [], "the same answer again changes nothing");
     assert!(
         matches!(world.answer("a", 1, "coffee").unwrap_err(), Refusal::NoQuestion { .. }),
-        "the first stands"
+        "the first answer remains"
     );
     let left = world.node("root").lifecycle.deadline.unwrap().millis_since(world.now);
-    assert_eq!(left, 100_000, "the clock goes on where it stood");
+    assert_eq!(left, 100_000, "the deadline continues with the remaining time");
     let work = world.work(&id("a")).unwrap();
     assert_eq!(work.answers[0].answer.as_str(), "tea");
     world.run("a", "tea it is");
@@ -436,7 +436,7 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
     spared.renewed_by(world.now);
     assert!(told == world.trace && spared == world.trace);
     world.pass(10_000);
-    assert_eq!(world.queued(), [id("root")], "it ticks no more");
+    assert_eq!(world.queued(), [id("root")], "the context is queued again");
     // A renewal applies only to its own attempt, not to an attempt of another trace with the same
     // number.
     let mut other = World::with_root(json!({}));
@@ -452,13 +452,13 @@ fn b13_a_tick_without_progress_renews_the_lease_and_nothing_is_written() {
 /// B13: without a coordinator no worker could renew its lease. `Spare` gives the worker a moment to
 /// do so.
 #[test]
-fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
+fn b13_a_lease_that_expired_without_a_coordinator_is_spared_once() {
     let mut world = World::with_root(json!({}));
     let lease = world.claim("root");
     world.now = world.now.plus_millis(60_000);
     let until = world.now.plus_millis(5_000);
     world.handle(Command::Spare { until }).unwrap();
-    assert_eq!(world.handle(Command::Wake).unwrap(), [], "it is not lost");
+    assert_eq!(world.handle(Command::Wake).unwrap(), [], "the attempt is not lost");
     assert!(matches!(world.try_claim("root"), Err(Refusal::Taken { .. })));
     world.tick(&lease, Progress::default()).unwrap();
     world.pass(9_999);
@@ -466,7 +466,7 @@ fn b13_a_lease_that_expired_while_nobody_served_is_spared_once() {
     assert_eq!(
         world.handle(Command::Spare { until: world.now.plus_millis(5_000) }).unwrap(),
         [],
-        "it stands"
+        "the lease is unchanged"
     );
     // A worker that does not renew in that time has lost its attempt, as usual.
     world.pass(1);

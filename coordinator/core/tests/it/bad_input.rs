@@ -88,7 +88,7 @@ fn a_corpus_of_bad_submissions_each_with_its_clear_error() {
     for (text, says) in cases {
         let error = refused::<Spawn>(text.as_bytes());
         for fragment in *says {
-            assert!(error.contains(fragment), "{:.80}\ngives {error}\nand does not say {fragment}", text);
+            assert!(error.contains(fragment), "{:.80}\ngives {error}\nwithout {fragment}", text);
         }
     }
 }
@@ -121,7 +121,7 @@ fn every_mistake_of_a_nested_step_has_its_path() {
 }
 
 #[test]
-fn g2_a_value_of_the_wrong_type_is_told_which_it_should_be() {
+fn g2_an_error_about_a_wrong_type_names_the_right_one() {
     let wrong = |field: &str, value: Value| {
         let mut step = json!({"agent_id": "a", "task_description": "t"});
         step[field] = value;
@@ -159,7 +159,7 @@ fn g2_mistakes_of_type_and_of_meaning_come_in_one_answer() {
     ] {
         assert!(error.contains(expected), "no {expected:?} in\n{error}");
     }
-    assert!(!error.contains("`agent_id` is missing"), "told once, not twice:\n{error}");
+    assert!(!error.contains("`agent_id` is missing"), "one mistake is reported twice:\n{error}");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn hostile_yaml_is_refused() {
 }
 
 #[test]
-fn a_profile_is_told_of_its_mistakes_too() {
+fn all_mistakes_of_a_profile_are_reported() {
     let error = refused::<AgentProfile>(br#"{"agent_id": "a", "kind": "robot", "modle": "gpt"}"#);
     assert!(error.contains("kind: ") && error.contains("did you mean `model`?"), "{error}");
 }
@@ -224,7 +224,7 @@ fn every_mistake_of_an_ask_has_its_path() {
 
 /// B21, G13: every mistake of a ladder or a message, with its path and a hint.
 #[test]
-fn b21_g13_bad_ladders_and_bad_messages_are_told_of_all_their_mistakes() {
+fn b21_g13_all_mistakes_of_bad_ladders_and_messages_are_reported() {
     let ladders = [
         json!([{"at": 0, "tell": true}]),
         json!([{"at": 1, "tell": true}]),
@@ -278,7 +278,7 @@ fn b21_g13_bad_ladders_and_bad_messages_are_told_of_all_their_mistakes() {
 
 /// G7: every mistake of an `approve` step is reported at once.
 #[test]
-fn g7_bad_approve_steps_are_told_of_all_their_mistakes() {
+fn g7_all_mistakes_of_bad_approve_steps_are_reported() {
     let graph = json!({"hitl": "fail", "steps": [
         {"id": "a", "agent_id": "x", "task_description": "t", "max_cost_usd": 1, "timeout_ms": 5, "hitl": "ask", "race": true,
          "approve": {"who": "me", "timeout_ms": 0, "otherwise": "approve", "choices": ["go", "Go", "deny"], "remind_every_ms": 1}},

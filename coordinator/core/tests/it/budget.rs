@@ -35,7 +35,7 @@ fn b1_a_child_can_not_spend_what_its_parent_does_not_have() {
     assert_eq!(
         world.node("a").budget.ceilings.limit.cost_usd,
         Usd::from_cents(100),
-        "a ceiling is at most the parent's"
+        "a ceiling is at most that of the parent"
     );
     let denied = world.hold(&lease, "c1", cents(300)).unwrap_err();
     assert!(matches!(denied, Refusal::Denied(ref d) if d.context == id("a")), "{denied}");
@@ -127,12 +127,12 @@ fn b6_spawn_child_with_and_without_an_amount() {
     assert_eq!(
         world.node("without").budget.ceilings.limit.cost_usd,
         Usd::from_cents(70),
-        "what the parent has left"
+        "the ceiling is what the parent has left"
     );
 }
 
 #[test]
-fn b6_a_ceiling_does_not_depend_on_who_happens_to_be_calling() {
+fn b6_a_ceiling_does_not_depend_on_the_calls_in_flight() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.hold(&lease, "c1", cents(90)).unwrap();
@@ -148,12 +148,12 @@ fn b6_a_grant_is_carved_out_guaranteed_and_its_rest_returns() {
         .spawn(&root, json!({"goal": "x", "child_id": "a", "max_cost_usd": 0.6, "funding": "granted"}))
         .unwrap();
     assert_eq!(world.node("root").budget.held, cents(60));
-    assert!(world.hold(&root, "c1", cents(41)).is_err(), "it is not the parent's any more");
+    assert!(world.hold(&root, "c1", cents(41)).is_err(), "the parent can't spend the grant");
     world.pay(&root, "c2", cents(39)).unwrap();
     let lease = world.claim("a");
     world.pay(&lease, "c1", cents(60)).unwrap();
     assert_eq!(["root", "a"].map(|c| world.spent_cents(c)), [99, 60]);
-    assert_eq!(world.node("root").budget.held, cents(0), "a grant that is spent is not held");
+    assert_eq!(world.node("root").budget.held, cents(0), "a spent grant is not held");
 
     world
         .spawn(&root, json!({"goal": "y", "child_id": "b", "max_cost_usd": 0.01, "funding": "granted"}))
@@ -161,7 +161,7 @@ fn b6_a_grant_is_carved_out_guaranteed_and_its_rest_returns() {
     assert_eq!(world.node("root").budget.held, cents(1));
     let lease = world.claim("b");
     world.complete(&lease, "free").unwrap();
-    assert_eq!(world.node("root").budget.held, cents(0), "the unspent part returned at its end");
+    assert_eq!(world.node("root").budget.held, cents(0), "the unspent part returned at the end");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn b6_a_grant_in_a_shared_child_is_held_on_everyone_above() {
     assert!(world.hold(&root, "c1", cents(21)).is_err());
     let b = world.claim("b");
     world.hold(&b, "c1", cents(80)).unwrap();
-    assert_eq!(world.node("root").budget.held, cents(80), "held once, not twice");
+    assert_eq!(world.node("root").budget.held, cents(80), "the amount is held once");
     world.settle(&b, "c1", cents(50)).unwrap();
     assert_eq!((world.node("root").budget.held, world.spent_cents("root")), (cents(30), 50));
 }
@@ -206,22 +206,22 @@ fn b7_descendants_can_not_hold_the_closing_reserve() {
     let a = world.claim("a");
     assert!(world.hold(&a, "c1", cents(81)).is_err());
     world.pay(&a, "c2", cents(80)).unwrap();
-    assert_eq!(world.node("root").lifecycle.exhausted, None, "the parent can still speak");
+    assert_eq!(world.node("root").lifecycle.exhausted, None, "the parent is not exhausted");
     assert!(matches!(world.spawn(&root, json!({"goal": "b"})).unwrap_err(), Refusal::NothingLeft { .. }));
     world.complete(&a, "done").unwrap();
     let denied = world.hold(&root, "more", cents(1)).unwrap_err();
-    assert!(matches!(denied, Refusal::Denied(_)), "nor can its own ordinary calls");
+    assert!(matches!(denied, Refusal::Denied(_)), "ordinary calls can't use the reserve");
     world.hold_to_close(&root, "last", cents(20)).unwrap();
     world.settle(&root, "last", cents(15)).unwrap();
     world.report(&root, Verdict::LastReport(Payload::Inline(Json::from("as far as I came")))).unwrap();
-    assert_eq!(world.status("root"), "aborted", "never taken for a whole result");
+    assert_eq!(world.status("root"), "aborted", "a last report is not a complete result");
     let end = world.node("root").end().unwrap().clone();
     assert_eq!(end.details.result, Some(Payload::Inline(Json::from("as far as I came"))));
     assert!(end.details.reason.unwrap().contains("last report"));
 }
 
 #[test]
-fn b7_a_parent_gets_the_last_report_of_a_child_as_what_it_is() {
+fn b7_a_parent_gets_the_last_report_of_a_child_marked_as_such() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -242,7 +242,7 @@ fn b10_a_call_of_unknown_cost_is_booked_at_its_hold_and_corrected_later() {
     world.forfeit(&root, "c1").unwrap();
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.held, budget.estimated), (cents(30), Amount::ZERO, cents(30)));
-    assert_eq!(world.forfeit(&root, "c1").unwrap(), [], "a second time changes nothing");
+    assert_eq!(world.forfeit(&root, "c1").unwrap(), [], "a second forfeit changes nothing");
     assert!(matches!(world.forfeit(&root, "c2").unwrap_err(), Refusal::NoHold(_)));
     world.settle(&root, "c1", cents(12)).unwrap();
     let budget = &world.node("root").budget;
@@ -264,13 +264,13 @@ fn b8_pause_parks_without_a_worker_and_a_raise_resumes() {
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.pay(&root, "c1", cents(10)).unwrap();
-    assert_eq!(world.status("a"), "paused", "what was queued is parked at once");
+    assert_eq!(world.status("a"), "paused", "a queued context is parked at once");
     assert!(!world.trace.snapshot(world.node("root")).aborted);
     let halted = world.hold(&root, "c2", cents(1)).unwrap_err();
     assert!(matches!(halted, Refusal::Halted { pause: true, .. }));
     world.report(&root, Verdict::OutOfBudget).unwrap();
     assert_eq!(world.status("root"), "paused");
-    assert!(world.try_claim("root").is_err(), "nobody runs it");
+    assert!(world.try_claim("root").is_err(), "a paused context can't be claimed");
 
     // A raise comes days later, and is delivered twice: the second changes nothing.
     world.pass(3 * 24 * 3600 * 1000);
@@ -320,7 +320,7 @@ fn b8_only_raises_are_taken_and_not_past_the_parent() {
 }
 
 #[test]
-fn b9_a_cost_is_booked_once_however_often_and_in_whatever_order_it_comes() {
+fn b9_a_cost_is_booked_once_for_any_number_and_order_of_reports() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -334,7 +334,7 @@ fn b9_a_cost_is_booked_once_however_often_and_in_whatever_order_it_comes() {
     }
     assert_eq!(["root", "a"].map(|c| world.spent_cents(c)), [7, 7]);
     let conflict = world.settle(&a, "c1", cents(8)).unwrap_err();
-    assert!(matches!(conflict, Refusal::CallConflict(_)), "the first amount stands: {conflict}");
+    assert!(matches!(conflict, Refusal::CallConflict(_)), "the first amount was changed: {conflict}");
     world.rest();
     assert_eq!(world.spent_cents("root"), 7);
 }
@@ -371,9 +371,9 @@ fn b10_a_successor_adopts_what_its_journal_shows_and_the_rest_is_forfeited() {
     world.hold(&first, "unknown", cents(20)).unwrap();
     world.pass(10_000);
     let second = world.claim("root");
-    assert_eq!(world.node("root").budget.held, cents(30), "nothing is refunded blindly");
+    assert_eq!(world.node("root").budget.held, cents(30), "a call of unknown cost keeps its hold");
     world.resume(&second, &[("known", cents(4))]).unwrap();
-    assert_eq!(world.resume(&second, &[("known", cents(4))]).unwrap(), [], "twice is once");
+    assert_eq!(world.resume(&second, &[("known", cents(4))]).unwrap(), [], "a second resume changes nothing");
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.estimated, budget.held), (cents(24), cents(20), cents(0)));
     // The real cost of the older attempt arrives later and corrects the estimate.
@@ -383,12 +383,12 @@ fn b10_a_successor_adopts_what_its_journal_shows_and_the_rest_is_forfeited() {
 }
 
 #[test]
-fn b10_holds_that_nobody_tells_about_are_booked_after_the_grace() {
+fn b10_holds_without_a_report_are_booked_after_the_grace() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "c1", cents(10)).unwrap();
     world.cancel(None).unwrap();
-    assert_eq!(world.node("root").budget.held, cents(10), "the call may still be under way");
+    assert_eq!(world.node("root").budget.held, cents(10), "the call may still be in flight");
     world.pass(12_999);
     assert_eq!(world.node("root").budget.held, cents(10));
     world.pass(1);
@@ -410,7 +410,7 @@ fn b11_a_charge_needs_no_hold_and_counts_once_also_after_the_end() {
     assert!(matches!(world.charge("b", "invoice-1", cents(1)).unwrap_err(), Refusal::CallConflict(_)));
     world.cancel(None).unwrap();
     world.charge("b", "invoice-2", cents(1)).unwrap();
-    assert_eq!(world.spent_cents("root"), 21, "closed or not, money that was spent is booked");
+    assert_eq!(world.spent_cents("root"), 21, "spent money is booked, even in an ended context");
 }
 
 #[test]
@@ -449,7 +449,11 @@ fn b11_the_books_do_not_overflow() {
     // A trace with a sum above a million can still be stored and read.
     world.check_replay();
     let sums = [("a", million), ("b", million)];
-    assert_eq!(world.resume(&root, &sums).unwrap_err(), Refusal::BooksFull, "nor by many at once");
+    assert_eq!(
+        world.resume(&root, &sums).unwrap_err(),
+        Refusal::BooksFull,
+        "many costs together are refused too"
+    );
 }
 
 #[test]
@@ -466,7 +470,7 @@ fn b12_an_abort_reaches_what_is_queued_and_parked_beneath() {
     assert_eq!(["running", "queued", "asking"].map(|c| world.status(c)), ["working", "aborted", "aborted"]);
     world.wait(&root, &["running", "queued", "asking"]).unwrap();
     world.complete(&running, "paid for").unwrap();
-    assert_eq!(world.status("root"), "aborted", "it would be woken to calls it can't make");
+    assert_eq!(world.status("root"), "aborted", "a paused context that can't call any more is aborted");
     world.rest();
 }
 

@@ -19,7 +19,7 @@ fn g8_t6_a_cancel_reaches_every_descendant_and_no_call_starts_after_it() {
     let events = world.cancel(None).unwrap();
     let stops =
         effects(&world.trace, &events).into_iter().filter(|e| matches!(e, Effect::Stop { .. })).count();
-    assert_eq!(stops, 3, "whoever has run is told; the queued one never ran");
+    assert_eq!(stops, 3, "each started context gets a stop message, but not the queued one");
     for context in ["root", "running", "queued", "asking"] {
         assert_eq!(world.status(context), "cancelled");
     }
@@ -42,7 +42,7 @@ fn g8_a_cancel_of_one_context_leaves_its_siblings() {
     world.cancel(Some("a")).unwrap();
     assert_eq!(["root", "a", "b"].map(|c| world.status(c)), ["working", "cancelled", "submitted"]);
     world.run("b", "ok");
-    assert_eq!(world.queued(), [id("root")], "the parent learns of both");
+    assert_eq!(world.queued(), [id("root")], "the parent is queued for both results");
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn g8_a_cancel_that_comes_before_the_child_still_holds() {
     let events = world.spawn(&root, json!({"goal": "x", "child_id": "later"})).unwrap();
     assert_eq!(world.status("later"), "cancelled");
     let sent = effects(&world.trace, &events);
-    assert!(matches!(sent.as_slice(), [Effect::Outcome { .. }]), "an outcome, and no work: {sent:?}");
+    assert!(matches!(sent.as_slice(), [Effect::Outcome { .. }]), "not an outcome only: {sent:?}");
     world.wait(&root, &["later"]).unwrap();
     assert_eq!(world.work(&id("root")).unwrap().children[0].status, EndStatus::Cancelled);
 }
@@ -89,7 +89,7 @@ fn g8_a_cancelled_step_that_did_not_exist_yet() {
 }
 
 #[test]
-fn g8_the_first_end_stands_whoever_comes_first() {
+fn g8_the_first_end_is_final() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.complete(&root, "first").unwrap();
@@ -119,5 +119,5 @@ fn g8_cancels_of_contexts_that_do_not_exist_are_bounded() {
     }
     assert!(matches!(world.cancel(Some("one-more")).unwrap_err(), Refusal::TooManyTombstones(_)));
     world.cancel(None).unwrap();
-    assert_eq!(world.status("root"), "cancelled", "a cancel of what exists is always taken");
+    assert_eq!(world.status("root"), "cancelled", "a cancel of an existing context is always accepted");
 }

@@ -57,7 +57,7 @@ fn b17_a_budget_without_a_ceiling_stays_within_the_maximum() {
     world.settings.maximum.max_cost_usd = Some(Usd::from_cents(30));
     world.submit(json!({"goal": "g", "child_id": "root"})).unwrap();
     assert_eq!(limit(&world, "root"), Usd::from_cents(30));
-    assert_eq!(adjusted(&world, "root"), json!([]), "nothing was asked for");
+    assert_eq!(adjusted(&world, "root"), json!([]), "no adjustment for an absent ceiling");
 }
 
 #[test]
@@ -77,8 +77,12 @@ fn b17_a_profile_and_the_parent_bind_a_child() {
     let by_profile = told("max_cost_usd", json!(0.5), json!(0.01), "profile");
     assert_eq!(child("b", json!({"agent_id": "writer", "max_cost_usd": 0.5})), (tokens(1, 500), by_profile));
     let granted = json!({"agent_id": "writer", "max_cost_usd": 0.5, "funding": "granted", "max_tokens": 600});
-    assert_eq!(child("c", granted).0, tokens(1, 500), "a grant is no larger than its profile allows");
-    assert_eq!(child("d", json!({"agent_id": "editor"})), (tokens(100, 500), json!([])), "it asked nothing");
+    assert_eq!(child("c", granted).0, tokens(1, 500), "a grant is at most what its profile allows");
+    assert_eq!(
+        child("d", json!({"agent_id": "editor"})),
+        (tokens(100, 500), json!([])),
+        "no adjustment for an absent ceiling"
+    );
 }
 
 #[test]
@@ -136,7 +140,7 @@ fn b17_a_child_can_neither_lift_its_profiles_timeout_nor_its_own_default() {
     };
     assert_eq!(timeout("a", json!({})), Some(60_000));
     assert_eq!(timeout("b", json!({"timeout_ms": 0})), None);
-    assert_eq!(timeout("c", json!({"timeout_ms": 120_000})), Some(120_000), "the default is no maximum");
+    assert_eq!(timeout("c", json!({"timeout_ms": 120_000})), Some(120_000), "the default is not a maximum");
     assert_eq!(timeout("d", json!({"timeout_ms": 0, "agent_id": "writer"})), Some(9000));
     assert_eq!(timeout("e", json!({"timeout_ms": 10_000, "agent_id": "writer"})), Some(9000));
     assert_eq!(timeout("f", json!({"timeout_ms": 8000, "agent_id": "writer"})), Some(8000));
@@ -152,7 +156,7 @@ fn b17_a_raise_stays_within_the_maximum() {
 }
 
 #[test]
-fn b17_a_reserve_that_no_longer_fits_and_a_profiles_timeout_are_told_too() {
+fn b17_a_reserve_that_no_longer_fits_and_a_profiles_timeout_are_adjusted_too() {
     let mut world = World::new();
     world.settings.maximum =
         Maximum { max_cost_usd: Some(Usd::from_cents(30)), timeout_ms: Some(60_000), ..Maximum::default() };

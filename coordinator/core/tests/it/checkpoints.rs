@@ -14,11 +14,11 @@ fn code(answer: Result<Vec<trace::Event>, Refusal>) -> &'static str {
 }
 
 #[test]
-fn w5_a_restore_fences_who_runs_and_counts_no_retry() {
+fn w5_a_restore_fences_the_live_attempt_and_counts_no_retry() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.handle(restore("root", 1, 3)).unwrap();
-    assert!(world.tick(&lease, Progress::default()).is_err(), "the attempt that ran is fenced");
+    assert!(world.tick(&lease, Progress::default()).is_err(), "the earlier attempt is fenced");
     assert!(world.complete(&lease, "too late").is_err());
     let node = world.trace.context(&id("root")).unwrap();
     assert!(matches!(node.status, Status::Working(Phase::Queued { .. })), "{:?}", node.status);
@@ -67,12 +67,12 @@ fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
         end(&mut world, &lease);
         let next = world.claim("root");
         assert_eq!(world.work(&id("root")).unwrap().restore.unwrap().number, 4, "{how}");
-        assert!(world.tick(&lease, Progress::default()).is_err(), "{how}: it is fenced");
+        assert!(world.tick(&lease, Progress::default()).is_err(), "{how}: the earlier attempt is fenced");
         let open = world.node("root").calls.open().count();
         match how {
             "settled" => assert_eq!((world.node("root").budget.spent, open), (cents(4), 0), "{how}"),
             "released" => assert_eq!((world.node("root").budget.spent, open), (cents(0), 0), "{how}"),
-            _ => assert_eq!(open, 1, "{how}: nobody knows how it ended"),
+            _ => assert_eq!(open, 1, "{how}: the cost of the call is unknown"),
         }
         world.resume(&next, &[]).unwrap();
         world.complete(&next, "done").unwrap();
@@ -81,7 +81,7 @@ fn w5_a_restore_lets_a_call_in_flight_finish_and_nothing_else_begin() {
 }
 
 #[test]
-fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
+fn w5_a_parked_context_is_queued_and_a_queued_one_stays_queued() {
     for parked in [true, false] {
         let mut world = World::with_root(json!({}));
         if parked {
@@ -102,7 +102,7 @@ fn w5_what_is_parked_is_queued_and_what_is_queued_stays() {
         assert_eq!(
             world.trace.question(&id("root")).unwrap().number,
             answers + 1,
-            "what was taken back keeps its number"
+            "the number of a removed question is not used again"
         );
         if parked {
             assert_eq!(code(world.answer("root", 1, "late")), "no_question");
@@ -122,10 +122,10 @@ fn w5_a_restore_is_done_once_by_its_number_and_the_last_one_counts() {
     assert_eq!(code(world.handle(restore("root", 2, 1))), "not_restorable");
     let lease = world.claim("root");
     world.handle(restore("root", 1, 5)).unwrap();
-    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a second delivery");
+    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a second delivery changes nothing");
     assert_eq!(code(world.handle(restore("root", 1, 4))), "not_restorable");
     let again = world.claim("root");
-    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a late one does not fence");
+    assert!(world.handle(restore("root", 1, 5)).unwrap().is_empty(), "a late restore does not fence");
     world.tick(&again, Progress::default()).unwrap();
     assert!(world.tick(&lease, Progress::default()).is_err());
     world.handle(restore("root", 2, 2)).unwrap();
@@ -175,7 +175,7 @@ fn w5_a_submission_branches_and_a_child_does_not() {
 }
 
 #[test]
-fn w5_the_next_attempt_is_told_the_length_of_the_journal() {
+fn w5_the_next_attempt_gets_the_length_of_the_journal() {
     let mut world = World::with_root(json!({}));
     let lease = world.claim("root");
     assert_eq!(world.work(&id("root")).unwrap().journaled, 0);

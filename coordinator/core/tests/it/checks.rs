@@ -23,7 +23,7 @@ fn told(lease: &Lease, number: u32, decision: CheckDecision) -> Command {
 }
 
 #[test]
-fn b16_a_decision_is_one_event_however_often_it_is_told() {
+fn b16_a_repeated_report_of_a_decision_is_one_event() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let events = world.handle(told(&root, 1, CheckDecision::Deny)).unwrap();
@@ -31,11 +31,17 @@ fn b16_a_decision_is_one_event_however_often_it_is_told() {
     else {
         panic!("{events:?}")
     };
-    assert!(reason.len() < 1100, "a reason is cut");
-    assert!(world.handle(told(&root, 1, CheckDecision::Deny)).unwrap().is_empty(), "told twice");
-    assert!(world.handle(told(&root, 2, CheckDecision::Pass)).unwrap().is_empty(), "a pass is no event");
+    assert!(reason.len() < 1100, "a long reason is cut");
+    assert!(
+        world.handle(told(&root, 1, CheckDecision::Deny)).unwrap().is_empty(),
+        "a second report changes nothing"
+    );
+    assert!(world.handle(told(&root, 2, CheckDecision::Pass)).unwrap().is_empty(), "a pass is not an event");
     world.handle(told(&root, 4, CheckDecision::Change)).unwrap();
-    assert!(world.handle(told(&root, 3, CheckDecision::Deny)).unwrap().is_empty(), "older than the last");
+    assert!(
+        world.handle(told(&root, 3, CheckDecision::Deny)).unwrap().is_empty(),
+        "a report older than the last one changes nothing"
+    );
     world.handle(told(&root, 5, CheckDecision::Halt)).unwrap();
     let counts = CheckCounts { changed: 1, denied: 1, halted: 1 };
     assert_eq!(world.trace.snapshot(world.node("root")).checks, counts);
@@ -74,7 +80,7 @@ fn b16_i5_a_child_runs_the_checks_of_its_ancestors_too_outermost_first() {
     assert_eq!(checks(&world, "root"), ["short", "slow"]);
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "m", "child_id": "m", "agent_id": "middle"})).unwrap();
-    assert_eq!(checks(&world, "m"), ["short", "slow"], "an agent without checks does not escape them");
+    assert_eq!(checks(&world, "m"), ["short", "slow"], "the checks also apply to an agent without its own");
     let middle = world.claim("m");
     world.spawn(&middle, json!({"goal": "i", "child_id": "i", "agent_id": "inner"})).unwrap();
     // An equal check runs once. A different check with the same name is renamed.

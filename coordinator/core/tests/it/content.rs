@@ -201,7 +201,7 @@ fn l_items_run_until_the_room_is_used_up_and_the_graph_ends_with_the_others() {
         world.complete(&lease, "ok").unwrap();
         (ran, spent) = (ran + 1, spent + 3);
     }
-    assert!((15..25).contains(&ran), "{ran} of 60 had room");
+    assert!((15..25).contains(&ran), "{ran} of 60 texts were stored");
     assert_eq!((world.status("graph").as_str(), world.spent_cents("graph")), ("completed", spent));
     assert!(world.trace.content_bytes() <= 1_000_000);
     let found = serde_json::to_value(world.trace.outputs()).unwrap()["found"].clone();
@@ -341,7 +341,7 @@ fn g14_l_a_step_whose_undo_would_have_no_room_does_not_begin() {
 }
 
 #[test]
-fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_and_says_so() {
+fn g14_l_a_step_that_leaves_no_room_for_its_undo_fails_with_the_reason() {
     let mut world = small(60_000);
     world.submit_graph(json!({"max_cost_usd": 5, "steps": [undoable("book", json!({}))]})).unwrap();
     world.run("book", text(40_000));

@@ -42,9 +42,11 @@ fn family(limit: u64, children: &[&str]) -> (World, Vec<Lease>) {
 fn b5_a_call_waits_for_calls_in_flight_and_is_made_when_one_returns_its_rest() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
-    let Answer::Wait(why) = ask(&mut world, &leases[1], "1-1", cents(10)) else { panic!("it does not wait") };
+    let Answer::Wait(why) = ask(&mut world, &leases[1], "1-1", cents(10)) else {
+        panic!("the hold does not wait")
+    };
     assert_eq!((why.context, why.held), (id("root"), cents(15)));
-    assert_eq!(world.hold(&leases[1], "1-1", cents(10)).unwrap(), [], "asked again, it keeps its place");
+    assert_eq!(world.hold(&leases[1], "1-1", cents(10)).unwrap(), [], "a repeated hold keeps its place");
     let other = world.hold(&leases[1], "1-1", cents(9)).unwrap_err();
     assert!(matches!(other, Refusal::CallConflict(_)), "another amount is another hold: {other}");
     world.settle(&leases[0], "1-1", cents(3)).unwrap();
@@ -53,14 +55,14 @@ fn b5_a_call_waits_for_calls_in_flight_and_is_made_when_one_returns_its_rest() {
 }
 
 #[test]
-fn b5_what_was_spent_denies_a_call_that_waited_for_it() {
+fn b5_a_call_that_waited_for_money_is_denied_when_it_is_spent() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(10))));
     world.settle(&leases[0], "1-1", cents(15)).unwrap();
     let Answer::Denied(denied) = ask(&mut world, &leases[1], "1-1", cents(10)) else { panic!("not denied") };
     assert_eq!(denied.left_usd, Usd::from_cents(5));
-    assert_eq!(world.trace.line().count(), 0, "it keeps no place");
+    assert_eq!(world.trace.line().count(), 0, "a denied hold keeps no place");
     assert!(is_held(&ask(&mut world, &leases[1], "1-2", cents(5))), "a cheaper call fits");
 }
 
@@ -69,13 +71,10 @@ fn b5_first_come_first_served_a_large_call_is_not_overtaken_by_small_ones() {
     let (mut world, leases) = family(20, &["a", "large", "small", "late"]);
     world.hold(&leases[0], "1-1", cents(10)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(18))));
-    assert!(
-        waits(&ask(&mut world, &leases[2], "1-1", cents(2))),
-        "it would fit, and comes after the large one"
-    );
+    assert!(waits(&ask(&mut world, &leases[2], "1-1", cents(2))), "a small hold waits behind the large one");
     world.settle(&leases[0], "1-1", cents(0)).unwrap();
-    assert!(is_held(&ask(&mut world, &leases[2], "1-1", cents(2))), "there is room for both");
-    assert!(waits(&ask(&mut world, &leases[3], "1-1", cents(1))), "and for nobody else");
+    assert!(is_held(&ask(&mut world, &leases[2], "1-1", cents(2))), "both holds fit");
+    assert!(waits(&ask(&mut world, &leases[3], "1-1", cents(1))), "a third hold does not fit");
     assert!(is_held(&ask(&mut world, &leases[1], "1-1", cents(18))));
 }
 
@@ -100,12 +99,16 @@ fn b8_a_call_that_waits_for_long_parks_without_a_worker_and_keeps_its_place() {
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(10))));
     world.report(&leases[1], Verdict::OutOfBudget).unwrap();
-    assert_eq!(world.status("b"), "paused", "also without `on_exhausted: pause`: the budget suffices");
-    assert!(waits(&ask(&mut world, &leases[2], "1-1", cents(8))), "behind `b`");
+    assert_eq!(
+        world.status("b"),
+        "paused",
+        "paused even without `on_exhausted: pause`, because the budget suffices"
+    );
+    assert!(waits(&ask(&mut world, &leases[2], "1-1", cents(8))), "the hold waits behind `b`");
 
     world.settle(&leases[0], "1-1", cents(5)).unwrap();
-    assert_eq!(world.queued(), [id("b")], "its turn has come");
-    assert!(waits(&ask(&mut world, &leases[2], "1-1", cents(8))), "its place is kept while it is queued");
+    assert_eq!(world.queued(), [id("b")], "`b` is queued when its hold fits");
+    assert!(waits(&ask(&mut world, &leases[2], "1-1", cents(8))), "a queued context keeps its place");
     let again = world.claim("b");
     assert!(is_held(&ask(&mut world, &again, "2-1", cents(10))));
     assert_eq!(world.trace.line().count(), 1);
@@ -121,9 +124,9 @@ fn b8_a_call_that_waited_until_the_budget_was_used_up_waits_for_a_human() {
     assert!(waits(&ask(&mut world, &root, "1-2", cents(1))));
     world.settle(&root, "1-1", cents(10)).unwrap();
     world.report(&root, Verdict::OutOfBudget).unwrap();
-    assert_eq!(world.trace.line().count(), 0, "no call in flight returns anything");
+    assert_eq!(world.trace.line().count(), 0, "no call in flight can return money");
     world.pass(3 * 24 * 3600 * 1000);
-    assert_eq!(world.status("root"), "paused", "its deadline stands still meanwhile");
+    assert_eq!(world.status("root"), "paused", "the deadline is stopped meanwhile");
     world.raise("root", 100).unwrap();
     let again = world.claim("root");
     assert!(is_held(&ask(&mut world, &again, "2-1", cents(1))));
@@ -138,19 +141,19 @@ fn b8_a_place_that_no_worker_takes_is_lost_after_a_lease() {
         world.report(lease, Verdict::OutOfBudget).unwrap();
     }
     world.settle(&leases[0], "1-1", cents(1)).unwrap();
-    assert_eq!(["b", "c"].map(|c| world.status(c)), ["working", "paused"], "there is room for one");
+    assert_eq!(["b", "c"].map(|c| world.status(c)), ["working", "paused"], "one hold fits");
     world.pass(world.settings.lease_ms);
     assert_eq!(
         ["b", "c"].map(|c| world.status(c)),
         ["working", "working"],
-        "nobody took `b`: `c` goes first"
+        "`b` was not claimed, so `c` continues first"
     );
     let c = world.claim("c");
     assert!(is_held(&ask(&mut world, &c, "2-1", cents(10))));
 }
 
 #[test]
-fn b8_a_parked_call_is_bounded_by_its_deadline_and_told_when_it_can_not_be_made() {
+fn b8_a_parked_call_is_bounded_by_its_deadline_and_denied_when_it_can_not_be_made() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     assert!(waits(&ask(&mut world, &leases[1], "1-1", cents(10))));
@@ -166,7 +169,7 @@ fn b8_a_parked_call_is_bounded_by_its_deadline_and_told_when_it_can_not_be_made(
     let again = world.claim("b");
     assert!(
         matches!(ask(&mut world, &again, "2-1", cents(10)), Answer::Denied(_)),
-        "the next attempt hears it"
+        "the next attempt receives the denial"
     );
 }
 
@@ -210,7 +213,7 @@ fn b6_a_grant_waits_for_calls_in_flight_too() {
     let (busy, first) = (world.claim("busy"), world.claim("first"));
     world.hold(&busy, "1-1", cents(15)).unwrap();
     world.complete(&first, "ok").unwrap();
-    assert_eq!(world.status("group"), "paused", "its next step needs ten cents of the five that are left");
+    assert_eq!(world.status("group"), "paused", "the next step needs ten cents, and five are left");
     world.settle(&busy, "1-1", cents(10)).unwrap();
     assert_eq!(world.queued(), [id("granted")]);
     world.run("granted", "ok");
@@ -239,7 +242,7 @@ fn b5_ten_parallel_steps_all_end_well_on_a_budget_that_suffices() {
             }
             waits(&answer)
         });
-        assert!(!held.is_empty(), "nobody goes on");
+        assert!(!held.is_empty(), "no hold was granted");
         for lease in held {
             world.settle(&lease, "1-1", nano(9_300_000)).unwrap();
             world.complete(&lease, "ok").unwrap();
@@ -323,7 +326,7 @@ impl Actor {
             Answer::Wait(_) if choice.is_multiple_of(3) => {
                 world.report(&lease, Verdict::OutOfBudget).unwrap();
                 let parked = world.status(&self.name);
-                prop_assert_eq!(parked, "paused", "a budget that suffices ends nobody");
+                prop_assert_eq!(parked, "paused", "a sufficient budget ends no context");
                 self.lease = None;
                 Ok(true)
             }
@@ -396,7 +399,7 @@ proptest! {
             let stuck = matches!(node.status, Status::Working(Phase::Running { .. } | Phase::Queued { .. }) | Status::Submitted { .. });
             prop_assert!(!stuck, "{} starves: {:?}", actor.name, node.status);
             let waiting = &node.lifecycle.waiting;
-            prop_assert!(waiting.is_empty(), "{} waits in the line, and no call is in flight", actor.name);
+            prop_assert!(waiting.is_empty(), "{} waits for a hold, but no call is in flight", actor.name);
         }
         world.cancel(None).unwrap();
         world.rest();
@@ -405,7 +408,7 @@ proptest! {
 
 /// The event of a waiting hold, as observers of a run read it.
 #[test]
-fn b5_the_log_says_who_waits() {
+fn b5_the_log_shows_which_contexts_wait() {
     let (mut world, leases) = family(20, &["a", "b"]);
     world.hold(&leases[0], "1-1", cents(15)).unwrap();
     let events = world.hold(&leases[1], "1-1", cents(10)).unwrap();
@@ -413,6 +416,6 @@ fn b5_the_log_says_who_waits() {
         matches!(events.as_slice(), [Event::HoldQueued { amount, .. }] if *amount == cents(10)),
         "{events:?}"
     );
-    let shown = world.trace.snapshot(world.node("b")).waits.expect("it waits");
+    let shown = world.trace.snapshot(world.node("b")).waits.expect("the context waits for a hold");
     assert!(shown.contains("$0.10") && shown.contains("root"), "{shown}");
 }

@@ -44,7 +44,7 @@ fn c_a_context_writes_its_output_and_its_own_keys_and_reads_its_inputs() {
 }
 
 #[test]
-fn c_absent_and_null_are_told_apart() {
+fn c_absent_and_null_are_distinguished() {
     let (mut world, a, _) = two();
     assert_eq!(read(&world, "b", "notes"), Ok(None));
     set(&mut world, &a, "notes", Value::Null).unwrap();
@@ -53,14 +53,22 @@ fn c_absent_and_null_are_told_apart() {
     world.handle(Command::DeleteValue { lease: a.clone(), key }).unwrap();
     assert_eq!(read(&world, "b", "notes"), Ok(None));
     let key = "notes".parse().unwrap();
-    assert_eq!(world.handle(Command::DeleteValue { lease: a, key }).unwrap(), [], "twice is once");
+    assert_eq!(
+        world.handle(Command::DeleteValue { lease: a, key }).unwrap(),
+        [],
+        "a second delete changes nothing"
+    );
 }
 
 #[test]
 fn c_every_value_keeps_its_writer_version_and_size() {
     let (mut world, a, _) = two();
     set(&mut world, &a, "notes", json!("one")).unwrap();
-    assert_eq!(set(&mut world, &a, "notes", json!("one")).unwrap(), [], "the same again is the same");
+    assert_eq!(
+        set(&mut world, &a, "notes", json!("one")).unwrap(),
+        [],
+        "the same value again changes nothing"
+    );
     set(&mut world, &a, "notes", json!("two!")).unwrap();
     let entry = world.trace.values().get("notes").unwrap();
     assert_eq!((entry.version, entry.size_bytes, entry.writer.clone()), (2, 6, Some(id("a"))));
@@ -161,7 +169,7 @@ fn c_the_graphs_of_two_agents_do_not_meet_in_the_store() {
 }
 
 #[test]
-fn c_what_a_key_means_does_not_change_with_who_comes_later() {
+fn c_a_later_writer_does_not_change_the_meaning_of_a_key() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let steps = json!([
@@ -179,7 +187,7 @@ fn c_what_a_key_means_does_not_change_with_who_comes_later() {
 /// An agent that writes to its own `output_to` chooses the value for readers; its result does not
 /// replace it.
 #[test]
-fn c_a_value_that_a_context_wrote_to_its_output_itself_stands() {
+fn c_a_value_that_a_context_wrote_to_its_output_itself_remains() {
     let (mut world, a, _) = two();
     set(&mut world, &a, "notes", json!({"found": 3})).unwrap();
     world.complete(&a, "I found three").unwrap();
@@ -235,10 +243,7 @@ fn g2_a_step_reads_what_another_wrote_under_its_own_id() {
         work.inputs.get("look.notes").map(|value| value.value().clone()),
         Some(json!("of the second"))
     );
-    assert!(
-        set(&mut world, &reader, "look.notes", json!("mine")).is_err(),
-        "it is not the reader's to write"
-    );
+    assert!(set(&mut world, &reader, "look.notes", json!("mine")).is_err(), "the reader can't write the key");
     world.complete(&reader, "told").unwrap();
     world.rest();
 }

@@ -25,7 +25,7 @@ fn stored(trace: &Trace) -> String {
 }
 
 #[test]
-fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
+fn w6_no_content_is_left_in_a_deleted_trace_or_its_log() {
     let said = |what: &str| format!("{SECRET} {what}");
     let mut world = World::with_graph(json!({"child_id": "root", "task_description": said("task"),
     "mode": "parallel", "inputs": {"items": [said("1"), said("2")]}, "steps": [
@@ -60,7 +60,7 @@ fn w6_nothing_that_was_said_is_left_in_a_deleted_trace_or_its_log() {
     assert!(!text.contains(SECRET), "{text}");
     let (bare, _) = Replay::all(Trace::new(world.trace.id()), bare);
     assert_eq!(format!("{:?}", bare.contexts()), format!("{:?}", world.trace.contexts()));
-    assert_eq!(world.spent_cents("root"), 6, "the books stay");
+    assert_eq!(world.spent_cents("root"), 6, "the booked costs remain");
     world.rest();
 }
 

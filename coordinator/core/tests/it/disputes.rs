@@ -27,10 +27,14 @@ fn b18_a_charge_is_booked_as_far_as_something_is_left() {
     for _ in 0..2 {
         world.charge("root", "invoice", cents(100)).unwrap();
     }
-    assert_eq!(books(&world, "root"), [70, 30, 30], "what is held is not touched, and twice is once");
+    assert_eq!(
+        books(&world, "root"),
+        [70, 30, 30],
+        "the hold is unchanged, and a second charge changes nothing"
+    );
     assert!(matches!(world.charge("root", "invoice", cents(70)).unwrap_err(), Refusal::CallConflict(_)));
     world.settle(&root, "c", cents(10)).unwrap();
-    assert_eq!(books(&world, "root"), [80, 0, 30], "it stays disputed until somebody decides");
+    assert_eq!(books(&world, "root"), [80, 0, 30], "the charge stays disputed until a decision");
     let budget = world.trace.snapshot(world.node("root")).budget;
     assert_eq!((budget.overspent, budget.disputed), (cents(0), cents(30)));
 }
@@ -51,7 +55,7 @@ fn b18_a_cost_of_a_worker_that_held_nothing_is_bounded_by_every_ancestor() {
     let of = DisputedCost::Call("own".parse().unwrap());
     let amount = cents(90_000 - 40);
     assert_eq!(shown, [Dispute { number: 1, amount, of, sent_by, at: world.now, decision: None }]);
-    assert_eq!(world.settle(&b, "own", cents(90_000)).unwrap(), [], "the same cost again is no other cost");
+    assert_eq!(world.settle(&b, "own", cents(90_000)).unwrap(), [], "the same cost again changes nothing");
     assert!(matches!(world.settle(&b, "own", cents(40)).unwrap_err(), Refusal::CallConflict(_)));
 }
 
@@ -67,12 +71,12 @@ fn b18_a_grant_pays_for_its_own_and_no_more() {
     world.settle(&a, "own", cents(90_000_000)).unwrap();
     assert_eq!(books(&world, "a"), [1, 0, 89_999_999]);
     assert_eq!(books(&world, "root"), [1, 99, 89_999_999]);
-    assert_eq!(world.status("a"), "working", "it is halted at its next call");
+    assert_eq!(world.status("a"), "working", "a working context is halted only at its next call");
     world.complete(&a, "done").unwrap();
     world.settle(&root, "c", cents(0)).unwrap();
     // After its end the grant is returned: the parent pays, if it can.
     world.charge("a", "late", cents(5)).unwrap();
-    assert_eq!(books(&world, "a"), [1, 0, 90_000_004], "its own ceiling still counts");
+    assert_eq!(books(&world, "a"), [1, 0, 90_000_004], "its own ceiling still applies");
 }
 
 #[test]
@@ -87,7 +91,11 @@ fn b18_an_administrator_accepts_or_drops_it_once() {
     decide(&mut world, "root", 1, Decision::Accepted).unwrap();
     assert_eq!(books(&world, "root"), [150, 0, 7]);
     let budget = world.trace.snapshot(world.node("root")).budget;
-    assert_eq!((budget.overspent, budget.own), (cents(50), cents(150)), "and it shows");
+    assert_eq!(
+        (budget.overspent, budget.own),
+        (cents(50), cents(150)),
+        "the snapshot shows the overspent amount"
+    );
     decide(&mut world, "root", 2, Decision::Dropped).unwrap();
     assert_eq!(books(&world, "root"), [150, 0, 0]);
 
@@ -101,7 +109,7 @@ fn b18_an_administrator_accepts_or_drops_it_once() {
 }
 
 #[test]
-fn b18_what_is_accepted_uses_up_the_budget() {
+fn b18_an_accepted_charge_uses_up_the_budget() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -112,7 +120,7 @@ fn b18_what_is_accepted_uses_up_the_budget() {
     decide(&mut world, "a", 1, Decision::Accepted).unwrap();
     assert!(world.node("root").lifecycle.exhausted.is_some());
     assert!(matches!(world.hold(&root, "d", cents(1)).unwrap_err(), Refusal::Halted { .. }));
-    assert_eq!(world.status("a"), "aborted", "what is queued beneath it can't go on");
+    assert_eq!(world.status("a"), "aborted", "a queued descendant is aborted");
 }
 
 #[test]
@@ -129,7 +137,7 @@ fn b18_b20_a_decision_after_the_outcome_is_an_event_of_its_own() {
 }
 
 #[test]
-fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
+fn b18_costs_in_one_resume_share_the_remaining_budget() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let sums = [("a", cents(70)), ("b", cents(70)), ("c", cents(70))];
@@ -139,12 +147,12 @@ fn b18_costs_that_a_successor_tells_of_at_once_share_what_is_left() {
     }
     world.resume(&root, &sums).unwrap();
     assert_eq!(books(&world, "root"), [100, 0, 110]);
-    assert_eq!(world.resume(&root, &sums).unwrap(), [], "twice is once");
+    assert_eq!(world.resume(&root, &sums).unwrap(), [], "a second resume changes nothing");
 }
 
 /// Without this bound one message could add a hundred thousand costs, each with a dispute.
 #[test]
-fn s6_b18_a_successor_tells_only_of_calls_that_were_held() {
+fn s6_b18_a_successor_can_settle_only_held_calls() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "a", cents(10)).unwrap();
@@ -191,7 +199,7 @@ fn b18_the_sum_of_disputes_has_a_bound() {
 }
 
 #[test]
-fn b18_what_a_provider_took_beyond_its_hold_leaves_less_for_costs_without_one() {
+fn b18_costs_beyond_holds_leave_less_for_costs_without_a_hold() {
     let sums = [("held", cents(60)), ("own", cents(90))];
     let one_by_one = {
         let mut world = World::with_root(json!({"max_cost_usd": 1}));
@@ -259,7 +267,7 @@ fn b18_a_context_that_parked_for_a_call_goes_on_when_the_cost_of_the_call_comes(
         world.settle(&a, "own", cents(5)).unwrap();
         assert_eq!((world.node("a").lifecycle.waiting.len(), books(&world, "root")), (0, [2, 8, 3]));
         if ending == "goes on" {
-            assert_eq!(world.status("a"), "working", "it is queued again");
+            assert_eq!(world.status("a"), "working", "the context is queued again");
             let again = world.claim("a");
             world.complete(&again, "done").unwrap();
         }
@@ -295,7 +303,7 @@ fn b18_b8_a_context_that_parked_for_a_call_and_has_its_cost_waits_for_a_raise_if
 /// proves: a ceiling is exceeded by no more than the largest hold, however many calls report a cost
 /// above their holds.
 #[test]
-fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() {
+fn b18_costs_beyond_holds_are_bounded_for_all_calls_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -311,7 +319,7 @@ fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() 
             world.settle(lease, call, cents(20)).unwrap();
         }
     }
-    assert_eq!(books(&world, "root"), [110, 0, 90], "one of ten may take as much again");
+    assert_eq!(books(&world, "root"), [110, 0, 90], "one of ten calls is paid beyond its hold");
     let budget = world.trace.snapshot(world.node("root")).budget;
     assert_eq!(budget.overspent, cents(10));
 }
@@ -319,7 +327,7 @@ fn b18_what_calls_cost_beyond_their_holds_is_bounded_for_all_of_them_together() 
 /// proves: the same for grants: what several grants exceed adds up at the ceiling above them, and
 /// is bounded there.
 #[test]
-fn b18_b11_what_grants_are_passed_by_is_bounded_for_all_of_them_together() {
+fn b18_b11_costs_beyond_grants_are_bounded_for_all_grants_together() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     let children = ["a", "b", "c", "d"];

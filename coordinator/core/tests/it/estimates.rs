@@ -51,19 +51,19 @@ fn g11_the_worst_case_counts_items_rounds_and_fallbacks_within_ceilings() {
     assert_eq!(
         worst("plain"),
         Some(Usd::from_cents(20)),
-        "itself and its fallback; retries stay within the ceiling"
+        "the step and its fallback; retries stay within the ceiling"
     );
     assert_eq!(worst("map"), Some(Usd::from_cents(15)));
     assert_eq!(worst("draft"), Some(Usd::from_cents(4)), "four rounds");
     assert_eq!(worst("pair"), Some(Usd::from_cents(30)), "two rounds, each bounded by the group's ceiling");
-    assert_eq!(worst("judge"), Some(Usd::from_cents(2)), "the profile has less");
+    assert_eq!(worst("judge"), Some(Usd::from_cents(2)), "the ceiling of the profile is smaller");
     assert_eq!(estimate.worst, Some(Usd::from_cents(71)));
     assert_eq!(estimate.needs(Usd::from_cents(8)), Some(Usd::from_cents(79)));
     assert_eq!(estimate.unbounded(), Vec::<String>::new());
 }
 
 #[test]
-fn g11_what_only_the_budget_bounds_is_named_and_never_counted_as_free() {
+fn g11_steps_that_only_the_budget_bounds_are_named_and_never_free() {
     let value = json!({"aggregate": {}, "agent_id": "editor", "task_description": "join", "mode": "parallel", "steps": [
         step("list", json!({"output_to": "topics", "max_cost_usd": 0.01})),
         step("map", json!({"for_each": "topics", "max_cost_usd": 0.05})),
@@ -120,7 +120,7 @@ fn g11_a_submission_may_demand_that_its_worst_case_fits() {
 }
 
 #[test]
-fn g11_a_graph_within_an_agent_must_fit_what_is_left_there() {
+fn g11_a_graph_within_an_agent_must_fit_the_remaining_budget_there() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.pay(&root, "1-1", world::cents(60)).unwrap();
@@ -163,7 +163,7 @@ fn g11_the_critical_path_is_by_time_if_all_is_known_else_by_steps() {
 }
 
 #[test]
-fn g11_what_must_fit_is_counted_by_the_profiles_that_the_run_keeps() {
+fn g11_the_worst_case_is_computed_from_the_profiles_of_the_run() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
     world.submit(json!({"goal": "g", "child_id": "root", "agent_id": "writer"})).unwrap();
@@ -225,7 +225,7 @@ fn g11_times_that_are_known_of_some_steps_only_decide_no_path() {
 }
 
 #[test]
-fn g11_what_must_fit_is_counted_against_what_is_left_and_by_the_ceilings_of_profiles() {
+fn g11_the_worst_case_must_fit_the_remaining_budget_by_the_ceilings_of_profiles() {
     let mut world = World::new();
     world.agent(json!({"agent_id": "writer", "max_cost_usd": 0.5}));
     world.submit(json!({"goal": "g", "child_id": "root", "max_cost_usd": 2})).unwrap();

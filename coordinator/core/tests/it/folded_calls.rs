@@ -115,13 +115,13 @@ fn b9_the_stored_state_does_not_grow_with_settled_calls() {
     }
     let known = world.trace.stored_bytes();
     assert!(flat(stored.bytes(), known), "{known} bytes counted, {} stored", stored.bytes());
-    assert!(stored.load(&world.trace) == world.trace.without_renewals(), "it reads back as another trace");
+    assert!(stored.load(&world.trace) == world.trace.without_renewals(), "the loaded trace differs");
     assert_eq!(world.node("root").budget.own, cents(20_000));
     world.check_replay();
 }
 
 #[test]
-fn b9_folded_calls_that_are_told_again_are_booked_once() {
+fn b9_folded_calls_that_are_reported_again_are_booked_once() {
     let (mut world, lease, mut stored) = root();
     pay(&mut world, &lease, 1..=10_000);
     stored.commit(&mut world.trace);
@@ -205,7 +205,7 @@ fn b10_b18_calls_that_may_change_and_other_ids_are_not_folded() {
 fn b18_a_call_with_a_disputed_part_is_not_folded() {
     let (mut world, lease, mut stored) = root();
     pay(&mut world, &lease, 2..=129);
-    assert!(!is_folded(&world, "1-2"), "128 calls are not too many");
+    assert!(!is_folded(&world, "1-2"), "128 calls are not folded");
     let spent = world.node("root").budget.spent;
     let rest = world.node("root").budget.ceilings.limit.saturating_sub(spent).saturating_sub(cents(5));
     world.hold(&lease, "1-130", Amount::cost(rest.cost_usd)).unwrap();
@@ -238,10 +238,7 @@ fn b9_late_calls_close_the_gaps_between_folded_ones() {
     pay(&mut world, &first, (1..=300).filter(|number| ![20, 30, 31, 32].contains(number)));
     let mut ranges = |world: &mut World, attempt: u32| {
         stored.commit(&mut world.trace);
-        assert!(
-            stored.load(&world.trace) == world.trace.without_renewals(),
-            "it reads back as another trace"
-        );
+        assert!(stored.load(&world.trace) == world.trace.without_renewals(), "the loaded trace differs");
         let folded: serde_json::Value =
             serde_json::from_str(&stored.fields[&format!("g0.{attempt}")]).unwrap();
         folded["numbers"].to_string()
@@ -469,7 +466,7 @@ impl Player {
     fn load(&mut self) {
         self.stored.commit(&mut self.world.trace);
         let loaded = self.stored.load(&self.world.trace);
-        assert!(loaded == self.world.trace.without_renewals(), "it reads back as another trace");
+        assert!(loaded == self.world.trace.without_renewals(), "the loaded trace differs");
         self.world.trace = loaded;
         let calls = &self.world.node("root").calls;
         for (id, call) in &self.model.calls {
@@ -478,7 +475,7 @@ impl Player {
                 Some(KnownCall::Folded) => {
                     assert!(matches!(call.state, CallState::Settled(_)), "{id}: {call:?}")
                 }
-                None => panic!("{id} is forgotten: {call:?}"),
+                None => panic!("{id} is missing: {call:?}"),
             }
         }
         let settled =

@@ -17,7 +17,7 @@ fn labels(count: usize) -> serde_json::Value {
 
 /// proves: labels are checked at submission and in queries, each mistake with its place.
 #[test]
-fn g17_bad_labels_and_bad_queries_are_told_of_all_their_mistakes() {
+fn g17_all_mistakes_of_bad_labels_and_queries_are_reported() {
     let mut told = String::new();
     for bad in [
         json!({"goal": "x", "labels": {"": "v", "a b": "v", "k": "", "k2": "a b", "k3": 7, "k4": null}}),
@@ -53,7 +53,10 @@ fn g17_a_run_has_labels_and_a_child_has_none() {
     assert!(problems.to_string().contains("labels: only a run has labels"), "{problems}");
     world.spawn(&lease, json!({"goal": "g", "child_id": "a"})).unwrap();
     let child = world.trace.snapshot(world.node("a"));
-    assert!(child.labels.is_empty() && child.thread_id.is_some(), "a thread is handed down, labels are not");
+    assert!(
+        child.labels.is_empty() && child.thread_id.is_some(),
+        "a child has the thread of its parent, but not its labels"
+    );
     // A second delivery is the same submission only if its labels are equal.
     let again = |world: &mut World, labels| {
         let spawn =

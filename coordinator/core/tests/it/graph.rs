@@ -172,7 +172,7 @@ fn g2_cycles_are_refused_with_the_way_around() {
         step(json!({"id": "b", "depends_on": ["c"]})),
         step(json!({"id": "c", "depends_on": ["a"]})),
     ]}));
-    assert!(three.unwrap_err().contains("a → b → c → a"), "in the direction they wait");
+    assert!(three.unwrap_err().contains("a → b → c → a"), "the cycle in the direction of the waits");
     let own = compile(&json!({"steps": [step(json!({"input_from": ["x"], "output_to": "x"}))]})).unwrap_err();
     assert!(own.contains("it reads `x`, which it writes itself"), "{own}");
     let own = compile(&json!({"steps": [step(json!({"id": "a", "depends_on": ["a"]}))]})).unwrap_err();

@@ -95,7 +95,7 @@ fn the_ten_thousandth_spawn_and_charge_and_the_thousandth_tick_and_answer_write_
         }),
     );
     assert_flat(
-        "cancel of what is not there yet",
+        "cancel of a missing context",
         first_and_last(500, |n| {
             world.cancel(Some(&format!("later{n}"))).unwrap();
             world.written()
@@ -228,7 +228,7 @@ fn g7_questions_for_each_element_are_bounded_by_their_form() {
         let steps = json!([{"id": "g", "for_each": "outer", "steps": [ask]}]);
         json!({"inputs": {"outer": list, "inner": list}, "steps": steps})
     };
-    assert!(world.submit_graph(graph(60_000)).is_err(), "each of 400 questions would be written twice");
+    assert!(world.submit_graph(graph(60_000)).is_err(), "a graph with 400 questions is too large");
     world.submit_graph(graph(4_000)).unwrap();
     assert!(world.written() < 8 << 20, "{} bytes", world.written());
 }

@@ -136,7 +136,7 @@ fn books_of_others(world: &World) -> Vec<(ChildId, Amount, usize, String)> {
 }
 
 #[test]
-fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
+fn s6_a_stolen_credential_of_a_pool_reaches_only_the_remaining_budget_there() {
     let mut refused = 0;
     for seed in 0..4 {
         let (mut dice, mut world, mut other) = (Dice::new(seed), mixed(), foreign());
@@ -164,12 +164,12 @@ fn s6_a_stolen_credential_of_a_pool_reaches_nothing_but_what_is_left_there() {
         // The root pays for its descendants, and never more than their ceilings.
         let (root, mine) = (&world.node("root").budget, &world.node("mine").budget);
         let spawned = world.trace.contexts().iter().filter(|node| node.id.as_str().starts_with('s'));
-        assert!(spawned.clone().all(|node| node.budget.own.is_zero()), "nobody claimed them");
+        assert!(spawned.clone().all(|node| node.budget.own.is_zero()), "an unclaimed context has costs");
         let own: u64 = before.iter().map(|(_, own, ..)| own.cost_usd.nanos()).sum();
         assert_eq!(root.spent.cost_usd.nanos(), own + mine.spent.cost_usd.nanos(), "seed {seed}");
         world.check_replay();
     }
-    assert!(refused > COMMANDS, "most of it is refused: {refused}");
+    assert!(refused > COMMANDS, "too few commands were refused: {refused}");
 }
 
 /// A cost far beyond its hold, with no money left for it, is not booked but stored as a dispute
@@ -183,7 +183,7 @@ fn s6_b18_a_cost_far_beyond_its_hold_is_disputed_with_its_worker() {
     // 30 cents are left beside the hold, and are used first.
     world.settle(&root, "call", Amount::cost(Usd::from_cents(90_000_000))).unwrap();
     let node = world.node("root");
-    assert_eq!(node.budget.spent, cents(100), "all that it may spend");
+    assert_eq!(node.budget.spent, cents(100), "the context spent its whole ceiling");
     assert_eq!(node.disputes[0].amount, cents(90_000_000 - 40));
     let sent_by = serde_json::to_value(&node.disputes[0].sent_by).unwrap();
     assert_eq!(sent_by, json!({"worker": {"worker_id": "worker", "attempt": 1}}));
@@ -196,7 +196,7 @@ fn s6_b18_a_cost_far_beyond_its_hold_is_disputed_with_its_worker() {
 /// B11: a provider that charges more than the hold is paid even above the ceiling, up to twice the
 /// hold.
 #[test]
-fn b11_what_a_provider_takes_beyond_its_hold_is_paid_up_to_as_much_again() {
+fn b11_a_cost_beyond_its_hold_is_paid_up_to_twice_the_hold() {
     for (cost, booked) in [(150, 150), (200, 200), (201, 200), (5_000, 200)] {
         let mut world = World::with_root(json!({"max_cost_usd": 1}));
         let root = world.claim("root");

@@ -62,7 +62,7 @@ fn g7_a_context_that_works_itself_shows_working_while_another_beneath_it_asks() 
 }
 
 #[test]
-fn g7_whoever_waits_for_a_raise_has_asked_nothing() {
+fn g7_a_context_that_waits_for_a_raise_has_no_question() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -97,7 +97,7 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
     assert_eq!(world.status("root"), "input_required");
     assert_eq!(world.trace.question(&id("root")).unwrap().form.choices.len(), 2);
     world.answer_by("root", "tea", "Ada").unwrap();
-    assert_eq!(world.answer("root", 1, "tea").unwrap(), [], "twice is once");
+    assert_eq!(world.answer("root", 1, "tea").unwrap(), [], "the same answer again changes nothing");
     let work = world.work(&id("root")).unwrap();
     assert_eq!(
         (work.answers[0].answer.as_str(), work.answers[0].by.as_ref().unwrap().as_str()),
@@ -118,7 +118,7 @@ fn g7_an_answer_that_does_not_fit_is_refused_and_the_question_stays_open() {
 }
 
 #[test]
-fn g7_an_agent_can_not_ask_what_nobody_could_answer() {
+fn g7_an_agent_can_not_ask_an_unanswerable_question() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let asked = world.ask_with_form(&root, "?", json!({"choices": ["a"], "default": "b", "timeout_ms": 10}));
@@ -130,12 +130,12 @@ fn g7_an_agent_can_not_ask_what_nobody_could_answer() {
 }
 
 #[test]
-fn g7_without_an_answer_in_time_the_default_counts_and_the_agent_is_told() {
+fn g7_without_an_answer_in_time_the_agent_gets_the_default() {
     let mut world = World::with_root(json!({"timeout_ms": 50_000}));
     let root = world.claim("root");
     let form = json!({"choices": ["yes", "no"], "timeout_ms": 3 * DAY_MS, "default": "no"});
     world.ask_with_form(&root, "go on?", form).unwrap();
-    assert_eq!(world.pass(3 * DAY_MS - 1), [], "its own deadline stands still meanwhile");
+    assert_eq!(world.pass(3 * DAY_MS - 1), [], "the deadline is stopped meanwhile");
     let events = world.pass(1);
     assert!(matches!(&events[0], Event::Answered { default: true, .. }), "{events:?}");
     assert!(matches!(world.answer("root", 1, "yes").unwrap_err(), Refusal::NoQuestion { .. }), "too late");
@@ -174,7 +174,7 @@ fn g7_a_question_is_asked_again_ten_times_and_is_still_one_question() {
     assert_eq!(
         (world.pass(100 * DAY_MS), world.trace.next_timer()),
         (Vec::new(), None),
-        "then it is only waited for"
+        "no more reminders are sent"
     );
     world.answer("root", 1, "yes").unwrap();
     world.run("root", "ok");
@@ -182,7 +182,7 @@ fn g7_a_question_is_asked_again_ten_times_and_is_still_one_question() {
 }
 
 #[test]
-fn g7_reminders_end_with_the_time_of_the_question_also_if_nobody_woke_the_trace() {
+fn g7_reminders_end_with_the_time_of_the_question_even_if_the_trace_was_not_woken() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     let form = json!({"remind_every_ms": 1000, "timeout_ms": 5000, "default": "x"});
@@ -227,7 +227,11 @@ fn g7_an_approve_step_waits_for_a_human_without_worker_lease_or_money() {
 
     world.pass(30 * DAY_MS);
     world.answer_by("ok", "Yes", "Ada").unwrap();
-    assert_eq!(world.answer("ok", 1, "Yes").unwrap(), [], "twice is once, also when it has ended");
+    assert_eq!(
+        world.answer("ok", 1, "Yes").unwrap(),
+        [],
+        "the same answer again changes nothing, even after the end"
+    );
     assert_eq!((world.status("ok"), world.status("publish")), ("completed".into(), "submitted".into()));
     let report = world.trace.graph_outcome(world.node("graph")).unwrap().steps.remove(1);
     assert_eq!(
@@ -265,7 +269,7 @@ fn g7_g4_a_denied_step_fails_with_the_reason_as_any_other() {
 }
 
 #[test]
-fn g7_an_approve_step_that_nobody_answers_ends_as_otherwise_says() {
+fn g7_an_unanswered_approve_step_ends_as_otherwise_says() {
     for (otherwise, choices, end) in [
         ("approve", json!([]), Ok("approve")),
         ("approve", json!(["today", "tomorrow"]), Ok("today")),
@@ -407,7 +411,7 @@ fn g7_g11_a_human_is_asked_also_if_all_that_the_steps_may_use_is_spent() {
 }
 
 #[test]
-fn g7_a_name_of_who_answers_is_bounded() {
+fn g7_the_name_of_an_answerer_is_bounded() {
     let mut world = World::with_graph(json!({"steps": [approval(json!({}))]}));
     assert!(world.answer_by("ok", "yes", &"n".repeat(257)).is_err());
     assert_eq!(world.status("ok"), "input_required", "the question stays open");
@@ -416,7 +420,7 @@ fn g7_a_name_of_who_answers_is_bounded() {
 }
 
 #[test]
-fn g7_b4_nobody_is_asked_for_a_context_that_can_not_go_on() {
+fn g7_b4_no_question_is_asked_for_a_context_that_can_not_continue() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.10}));
     let root = world.claim("root");
     world.pay(&root, "1-1", world::cents(10)).unwrap();

@@ -61,7 +61,7 @@ fn g10_the_steps_of_a_pipeline_read_what_its_caller_may_read() {
     assert_eq!(inputs(&world, "one"), json!({"notes": "first", "topic": "ants", "boss.plan": "mine"}));
     assert_eq!(inputs(&world, "inner"), json!({"notes": "first", "topic": "ants"}));
     assert_eq!(inputs(&world, "each-2"), json!({"item": 2, "index": 1}));
-    assert!(world.trace.context(&id("asks")).is_some(), "a condition reads them too");
+    assert!(world.trace.context(&id("asks")).is_some(), "a condition reads lent keys too");
 
     // Reads return the store's current value, so the same spawn stays equal when the value changes.
     set(&mut world, &writer, "notes", json!("second"));
@@ -174,7 +174,7 @@ fn c_values_that_a_caller_lends_count_in_the_store() {
 /// The worker declares only the inputs that were given to the agent, so a misspelt key is still
 /// found.
 #[test]
-fn g10_what_a_caller_was_given_need_not_be_declared() {
+fn g10_keys_of_the_caller_need_not_be_declared() {
     let was_given = |key: &ContextKey| ["topic", "list", "late", "s.x"].contains(&key.as_str());
     let each = json!({"id": "each", "agent_id": "writer", "task_description": "e",
         "for_each": {"in": "list", "max_parallel": 1}});
@@ -184,7 +184,7 @@ fn g10_what_a_caller_was_given_need_not_be_declared() {
     let definition = json!({"inputs": {"own": 1}, "steps": steps}).to_string();
     let (definition, _) = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap();
     let declared: Vec<&str> = definition.input_from.iter().map(ContextKey::as_str).collect();
-    assert_eq!(declared, ["list", "topic"], "what the graph itself has is the graph's");
+    assert_eq!(declared, ["list", "topic"], "a key of the graph itself is not lent");
 
     let definition = json!({"steps": [step("s", &["topik"])]}).to_string();
     let refused = graph::read_within(definition.as_bytes(), Format::Json, was_given).unwrap_err().to_string();

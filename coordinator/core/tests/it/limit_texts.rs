@@ -12,7 +12,7 @@ const COORDINATORS: &str = "the settings of the coordinators";
 
 /// Why a context ended: its error, otherwise its reason.
 fn why(world: &World, child: &str) -> String {
-    world.node(child).why().expect("it ended, and did not complete")
+    world.node(child).why().expect("the context ended without completing")
 }
 
 fn too_many_steps(world: &mut World, child: &str) -> String {
@@ -73,7 +73,7 @@ fn l_max_steps_names_where_it_was_set() {
 }
 
 #[test]
-fn l_a_child_names_who_above_it_set_the_limit() {
+fn l_a_child_names_the_ancestor_that_set_the_limit() {
     let spawned = |limits: Value, child: Value| {
         let mut world = with_writer(json!({}));
         world.submit(json!({"goal": "g", "child_id": "root", "limits": limits})).unwrap();
@@ -96,7 +96,7 @@ fn l_a_child_names_who_above_it_set_the_limit() {
 
 /// The core completes a worker's message about a limit, so workers in any language report the same.
 #[test]
-fn l_what_a_worker_reports_of_a_limit_is_completed() {
+fn l_a_workers_report_of_a_limit_is_completed() {
     for (limit, max) in [
         ("max_steps", 2),
         ("max_retries_total", 2),
@@ -193,7 +193,7 @@ fn l_a_timeout_names_where_it_was_set() {
 /// proves: a context that no worker claimed in time names its pool: a longer timeout would not
 /// help.
 #[test]
-fn l_what_no_worker_took_in_time_names_the_pool() {
+fn l_work_that_no_worker_took_in_time_names_the_pool() {
     let writer = || with_writer(json!({"pool": "gpu"}));
     let mut world = writer();
     let root = json!({"goal": "g", "child_id": "root", "agent_id": "writer", "timeout_ms": 5_000});
@@ -222,7 +222,7 @@ fn l_what_no_worker_took_in_time_names_the_pool() {
 /// proves: a pool that served a run is not blamed for its deadline because of a context queued in
 /// the last moment.
 #[test]
-fn l_what_waited_for_a_small_part_of_the_time_is_not_why_it_is_over() {
+fn l_a_short_wait_is_not_named_as_the_reason_of_a_timeout() {
     let after = |works_ms: u64| {
         let mut world = with_writer(json!({"pool": "gpu"}));
         let step = |id: &str| json!({"id": id, "agent_id": "writer", "task_description": "t"});
@@ -281,7 +281,7 @@ fn b15_a_lost_worker_names_the_retries() {
 }
 
 #[test]
-fn b8_too_little_for_the_next_call_names_who_has_too_little() {
+fn b8_too_little_for_the_next_call_names_the_context() {
     let short = |pauses: Value| {
         let mut world = World::with_root(world::with(json!({"max_cost_usd": 0.1}), pauses));
         let root = world.claim("root");
@@ -299,7 +299,7 @@ fn b8_too_little_for_the_next_call_names_who_has_too_little() {
 }
 
 #[test]
-fn b8_too_few_tokens_for_the_next_call_are_told_as_tokens() {
+fn b8_too_few_tokens_for_the_next_call_are_reported_as_tokens() {
     let mut world = World::with_root(json!({"max_cost_usd": 1, "max_tokens": 1_000}));
     let root = world.claim("root");
     world.pay(&root, "k", Amount::new(Usd::from_cents(1), Tokens::new(900))).unwrap();

@@ -29,7 +29,7 @@ fn parent_of_two() -> World {
 /// One commit of two messages holds the end of the last child and the requeue of its parent. With
 /// only the first message, the child has ended and its parent would wait for ever.
 #[test]
-fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
+fn t9_a_log_that_ends_inside_a_commit_leaves_no_context_waiting_for_ever() {
     let world = parent_of_two();
     let commits = commits(&world);
     let (last, earlier) = commits.split_last().unwrap();
@@ -39,7 +39,7 @@ fn t9_a_log_that_ends_inside_a_commit_leaves_nobody_waiting_for_ever() {
     log.push(last[0].clone());
     let (trace, rest) = Replay::all(Trace::new(world.trace.id()), log);
     assert_eq!(rest, Rest::Unfinished);
-    assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report comes again");
+    assert!(trace.context(&"b".parse().unwrap()).unwrap().is_live(), "its report is delivered again");
 }
 
 /// One commit of each kind that consists of several messages.
@@ -78,7 +78,7 @@ fn t9_a_log_may_end_at_any_message_of_any_kind_of_commit() {
 /// A live reader shows a commit when all its messages are there, and starts again if it showed a
 /// commit that a rebuild left out.
 #[test]
-fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
+fn t9_an_observer_begins_again_where_a_rebuild_left_out_events_that_it_saw() {
     let world = parent_of_two();
     let commits = commits(&world);
     let (late, earlier) = commits.split_last().unwrap();
@@ -89,7 +89,7 @@ fn t9_an_observer_begins_again_where_a_rebuild_left_out_what_it_saw() {
     first(&mut live);
     let mut rebuilt = live.trace().clone();
     live.add(late[1].clone()).unwrap();
-    assert_eq!(*live.trace(), rebuilt, "half a commit shows nothing");
+    assert_eq!(*live.trace(), rebuilt, "half of a commit is not applied");
     live.add(late[0].clone()).unwrap();
     let seen = live.trace().clone();
     assert_eq!(seen.version(), world.trace.version());
@@ -133,7 +133,7 @@ fn live(log: &[LoggedEvents]) -> Trace {
     while log.iter().any(|message| live.add(message.clone()).is_err()) {
         live.restart();
         begins += 1;
-        assert!(begins < 10, "it begins again for ever");
+        assert!(begins < 10, "the observer begins again without end");
     }
     live.trace().clone()
 }
@@ -142,7 +142,7 @@ fn live(log: &[LoggedEvents]) -> Trace {
 /// the same versions. The clocks of coordinators differ: the second commit of the later branch has
 /// an earlier time.
 #[test]
-fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever_order() {
+fn t9_of_two_commits_with_one_version_the_later_is_valid_in_any_order_of_reading() {
     let first = parent_of_two();
     let id = first.trace.id();
     let lost = commits(&first).split_off(4);
@@ -177,7 +177,7 @@ fn t9_of_two_commits_with_one_version_the_later_counts_whoever_reads_in_whatever
 /// The store loses a rebuild before the log has it, and another rebuild begins with the same
 /// number. The messages before the rebuild arrive late, and so does the lost rebuild.
 #[test]
-fn t9_of_two_rebuilds_with_one_number_the_later_counts() {
+fn t9_of_two_rebuilds_with_one_number_the_later_is_valid() {
     let world = parent_of_two();
     let id = world.trace.id();
     let commits = commits(&world);
@@ -216,7 +216,11 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
         world.spawn(&lease, json!({"goal": secret, "child_id": format!("c{number}")})).unwrap();
     }
     world.handle(Command::Copy { after_ms: 0 }).unwrap();
-    assert_eq!(world.handle(Command::Copy { after_ms: 1 }).unwrap(), [], "that was just done");
+    assert_eq!(
+        world.handle(Command::Copy { after_ms: 1 }).unwrap(),
+        [],
+        "a second copy within a millisecond"
+    );
     let copy = commits(&world).pop().unwrap();
     let bytes = |logged: &LoggedEvents| serde_json::to_vec(logged).unwrap().len();
     assert!(copy.len() > 5 && copy.iter().all(|part| bytes(part) < 300_000), "{} parts", copy.len());
@@ -235,7 +239,7 @@ fn t9_a_copy_comes_in_parts_and_counts_as_a_whole() {
     assert!(trace.contexts() == world.trace.contexts());
     let bare: Vec<LoggedEvents> = copy.into_iter().map(LoggedEvents::without_content).collect();
     assert!(!serde_json::to_string(&bare).unwrap().contains("tell nobody"));
-    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "nothing begins with it");
+    assert_eq!(Replay::all(Trace::new(id), bare).0.version(), 0, "a log without content is not a beginning");
 }
 
 /// A run that was copied because it lived long is copied again at its end. So its log keeps a

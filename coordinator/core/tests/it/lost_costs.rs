@@ -44,7 +44,7 @@ fn book(world: &mut World, missed: &[LostCost]) {
     for cost in missed {
         world.handle(Command::BookLost(cost.clone())).unwrap();
     }
-    assert_eq!(world.trace.version(), version, "each is booked once");
+    assert_eq!(world.trace.version(), version, "each cost is booked once");
 }
 
 /// Ends the run and checks its books.
@@ -74,15 +74,15 @@ fn b5_costs_in_commits_that_do_not_count_are_booked_once() {
     book(&mut world, &missed);
     assert_eq!(state(&world, "1-1"), Some(CallState::Settled(cents(5))));
     assert_eq!(state(&world, "1-2"), Some(CallState::Settled(cents(3))));
-    assert_eq!(state(&world, "1-3"), None, "what was returned cost nothing");
-    assert_eq!(state(&world, "1-4"), Some(CallState::Held), "its attempt goes on");
+    assert_eq!(state(&world, "1-3"), None, "a released call has no cost");
+    assert_eq!(state(&world, "1-4"), Some(CallState::Held), "the attempt of the call is live");
     let budget = &world.node("root").budget;
     assert_eq!((budget.spent, budget.held), (cents(11), cents(20)));
     end(world);
 }
 
 #[test]
-fn b5_a_cost_that_was_lost_is_told_with_its_model() {
+fn b5_a_lost_cost_is_reported_with_its_model() {
     let (mut world, missed) = rebuilt(
         |lost, lease| drop(lost.settle_with(lease, "1-1", cents(5), "large").unwrap()),
         |stands, lease| drop(stands.pay(lease, "1-5", cents(1)).unwrap()),
@@ -145,7 +145,7 @@ fn b9_a_lost_cost_of_a_folded_call_is_booked_once() {
         },
     );
     let version = world.trace.version();
-    assert!((1..=5).all(|number| state(&world, &format!("1-{number}")).is_none()), "they are folded");
+    assert!((1..=5).all(|number| state(&world, &format!("1-{number}")).is_none()), "the calls are folded");
     assert_eq!(missed.len(), 5);
     book(&mut world, &missed);
     assert_eq!(world.trace.version(), version);
@@ -172,7 +172,7 @@ fn b18_lost_costs_for_which_nothing_is_left_are_disputed() {
 
 /// A cost that a program pays itself has an id that is the same in every attempt.
 #[test]
-fn b9_a_cost_that_every_attempt_tells_of_is_booked_once() {
+fn b9_a_cost_that_every_attempt_reports_is_booked_once() {
     let paid = |world: &mut World, lease: &Lease| {
         world.spawn(lease, json!({"goal": "a", "child_id": "a"})).unwrap();
         let lease = world.claim("a");
@@ -218,7 +218,7 @@ fn b5_each_branch_of_a_log_has_its_own_attempts() {
 /// Messages of the log have expired or never came. Commits before a gap may belong to the valid
 /// branch, so nothing is booked twice.
 #[test]
-fn b5_what_may_count_is_not_lost() {
+fn b5_a_cost_that_may_be_booked_is_not_lost() {
     let (mut world, lease) = begun();
     world.settle(&lease, "1-1", cents(5)).unwrap();
     world.pay(&lease, "1-2", cents(3)).unwrap();

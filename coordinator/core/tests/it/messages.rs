@@ -16,7 +16,7 @@ where
     T: serde::Serialize + serde::de::DeserializeOwned + schemars::JsonSchema + PartialEq + 'static,
 {
     let bytes = serde_json::to_vec(message).unwrap();
-    decode::json(&bytes).unwrap_or_else(|problems| panic!("a worker must refuse it: {problems}"))
+    decode::json(&bytes).unwrap_or_else(|problems| panic!("a worker refuses its own message: {problems}"))
 }
 
 /// The work of a running context, after fetching every omitted part.
@@ -62,7 +62,7 @@ fn check(world: &World) {
         let work = fetched(world, &lease, claimed.work);
         assert_eq!(work.answers, *node.answers);
         let ended = node.children.iter().filter(|child| !world.trace.node(**child).is_live()).count();
-        assert_eq!(work.children.len(), ended, "every child that has ended, once");
+        assert_eq!(work.children.len(), ended, "every ended child, once");
         for (key, value) in node.spec.inputs.iter().filter(|(key, _)| !node.spec.input_from.contains(key)) {
             assert_eq!(work.inputs[key], *value);
         }
@@ -189,7 +189,7 @@ proptest! {
 
 /// The message does not grow with children that ended long ago.
 #[test]
-fn l_the_work_of_a_parent_is_bounded_whatever_its_children_returned() {
+fn l_the_work_of_a_parent_is_bounded_for_any_results_of_its_children() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     for n in 0..40 {
@@ -242,7 +242,7 @@ fn l_an_order_that_no_message_could_carry_is_refused() {
 /// A value with the greatest depth of a message is written into events, copies, stored fields and
 /// work. Each adds levels around the value, and all of them must be readable.
 #[test]
-fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it() {
+fn l_a_value_of_the_maximum_depth_is_read_back_from_every_message_with_it() {
     use domain::depth::{MAX_ADDED, MAX_MESSAGE_DEPTH, too_deep};
     let nested = |levels: usize| {
         let text = format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
@@ -279,7 +279,10 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
     made.push(serde_json::to_string(&world.trace.outcome(&id("root"))).unwrap());
     let changes = world.trace.clone().take_changes();
     made.extend(changes.fields.iter().chain(&changes.values).filter_map(|(_, text)| text.clone()));
-    assert!(made.iter().any(|text| too_deep(text.as_bytes(), deepest).is_some()), "nothing is that deep");
+    assert!(
+        made.iter().any(|text| too_deep(text.as_bytes(), deepest).is_some()),
+        "no message reaches the maximum depth"
+    );
     for text in made {
         assert_eq!(too_deep(text.as_bytes(), deepest + MAX_ADDED), None, "{text}");
         serde_json::from_str::<Value>(&text).unwrap();
@@ -287,7 +290,7 @@ fn l_what_is_as_deep_as_a_message_may_be_is_read_back_from_everything_made_of_it
 }
 
 #[test]
-fn l_what_an_agent_gets_of_its_graph_can_be_read_however_large_the_winner_is() {
+fn l_the_report_of_a_graph_can_be_read_with_a_large_winner() {
     let step = |name: &str| json!({"id": name, "agent_id": "writer", "task_description": "do it"});
     let inner: Vec<Value> = (0..40).map(|n| step(&format!("s{n}"))).collect();
     let group = json!({"id": "group", "mode": "parallel", "steps": inner});

@@ -141,7 +141,7 @@ fn check(world: &World) {
 }
 
 fn code<T>(refused: Result<T, Refusal>) -> &'static str {
-    refused.err().expect("it is refused").code().0
+    refused.err().expect("the submission is refused").code().0
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn g18_a_use_is_a_file_or_a_name_with_or_without_a_version() {
 }
 
 #[test]
-fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_says_which() {
+fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_shows_it() {
     for (reference, goal, named, latest) in [
         ("facts", "two", "facts@2", true),
         ("facts@2", "two", "facts@2", false),
@@ -199,7 +199,7 @@ fn g18_a_run_has_the_version_that_it_names_or_the_latest_and_says_which() {
 }
 
 #[test]
-fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
+fn g18_a_second_delivery_is_the_same_run_even_if_its_names_have_changed() {
     let mut shelf = shelf();
     let mut world = with_names(&shelf, &user("facts"));
     let before = world.trace.clone();
@@ -229,7 +229,7 @@ fn g18_a_second_delivery_is_the_same_run_whatever_its_names_mean_by_now() {
 }
 
 #[test]
-fn g18_what_a_name_means_later_changes_no_run_and_no_rerun() {
+fn g18_a_later_meaning_of_a_name_changes_no_run_and_no_rerun() {
     let mut shelf = shelf();
     let mut world = with_names(&shelf, &user("facts"));
     shelf.put("facts", facts("three"));
@@ -238,7 +238,7 @@ fn g18_what_a_name_means_later_changes_no_run_and_no_rerun() {
     world.fail(&lease, false).unwrap();
     assert_eq!(verdict(&world), GraphVerdict::Failed);
     let again = world.rerun(json!({})).unwrap();
-    assert_eq!(queued(&again), ["last"], "what succeeded is taken");
+    assert_eq!(queued(&again), ["last"], "succeeded steps are taken");
     assert_eq!(uses(&again), [Some("facts@2".to_owned()), None]);
     let again = world.rerun(json!({"rerun": {"from": ["first"]}})).unwrap();
     assert_eq!(task(&again, "first-find"), "two");
@@ -305,7 +305,7 @@ fn g18_a_graph_that_is_changed_is_not_the_one_that_is_kept() {
     // An equal graph may name its version.
     let shown = definition(&with_names(&shelf, &user("facts")));
     let world = with_names(&shelf, &shown);
-    assert_eq!(definition(&world)["steps"][0].get("latest"), None, "it names the version now");
+    assert_eq!(definition(&world)["steps"][0].get("latest"), None, "the definition names the version");
 }
 
 #[test]
@@ -391,7 +391,7 @@ fn g18_g16_a_schedule_may_name_graphs_and_no_files() {
         assert_eq!(
             readable.schedule.task.value()["steps"][0]["use"],
             json!(fine),
-            "it is looked up at each tick"
+            "the name is looked up at each tick"
         );
     }
     for (wrong, said) in
@@ -415,7 +415,7 @@ fn g18_a_circle_is_named_with_the_place_where_it_begins() {
 }
 
 #[test]
-fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
+fn g18_all_problems_with_names_are_reported_at_once() {
     let mut shelf = shelf();
     let long = "x".repeat(50_000);
     let long = |number: usize| step(&format!("s{number}"), json!({"task_description": long}));
@@ -438,7 +438,7 @@ fn g18_everything_that_is_wrong_with_names_is_told_at_once() {
     ]});
     let problems = match shelf.read(&graph, Purpose::Submission) {
         Err(ResolveError::Wrong(problems) | ResolveError::Now { problems, .. }) => problems,
-        Ok(_) => panic!("it is taken"),
+        Ok(_) => panic!("the schedule was accepted"),
     };
     insta::assert_snapshot!(problems.to_string());
 }

@@ -12,7 +12,7 @@ fn published(world: &World, events: &[Event]) -> Vec<String> {
 }
 
 fn outcome(world: &World, child: &str) -> Outcome {
-    world.trace.outcome(&id(child)).expect("it has ended")
+    world.trace.outcome(&id(child)).expect("the context has ended")
 }
 
 #[test]
@@ -22,18 +22,18 @@ fn b20_an_outcome_waits_for_the_holds_of_its_context() {
     world.hold(&root, "1-1", cents(5)).unwrap();
     let events = world.complete(&root, "done").unwrap();
     assert_eq!(world.status("root"), "completed");
-    assert_eq!(published(&world, &events), Vec::<String>::new(), "its cost is not known yet");
+    assert_eq!(published(&world, &events), Vec::<String>::new(), "the outcome waits for the cost");
 
     let events = world.settle(&root, "1-1", cents(3)).unwrap();
     assert_eq!(published(&world, &events), ["root"]);
     let budget = outcome(&world, "root").context.budget;
     assert_eq!((budget.spent, budget.held), (cents(3), cents(0)));
-    assert!(world.settle(&root, "1-1", cents(3)).unwrap().is_empty(), "the second delivery");
+    assert!(world.settle(&root, "1-1", cents(3)).unwrap().is_empty(), "the second delivery changes nothing");
     world.rest();
 }
 
 #[test]
-fn b20_holds_that_nobody_ends_are_forfeited_and_the_outcome_shows_it() {
+fn b20_holds_that_stay_open_are_forfeited_and_the_outcome_shows_it() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let root = world.claim("root");
     world.hold(&root, "1-1", cents(5)).unwrap();
@@ -85,10 +85,10 @@ fn b20_after_the_outcome_only_estimates_are_corrected() {
         "{events:?}"
     );
     let events = world.release(&root, "1-2").unwrap();
-    assert!(matches!(events.as_slice(), [Event::Released { .. }]), "known to be free: {events:?}");
-    assert_eq!(published(&world, &events), Vec::<String>::new(), "one outcome");
+    assert!(matches!(events.as_slice(), [Event::Released { .. }]), "the call was not released: {events:?}");
+    assert_eq!(published(&world, &events), Vec::<String>::new(), "the outcome is published once");
     assert_eq!(world.spent_cents("root"), 3);
-    assert!(world.release(&root, "1-2").unwrap().is_empty(), "the second delivery");
+    assert!(world.release(&root, "1-2").unwrap().is_empty(), "the second delivery changes nothing");
     world.rest();
 }
 

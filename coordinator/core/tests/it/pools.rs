@@ -203,7 +203,7 @@ fn s6_steps_and_synthesis_of_a_graph_have_the_pools_of_their_agents() {
 
 /// Commands reserved for clients and administrators are refused from any pool.
 #[test]
-fn s6_nothing_but_what_workers_say_is_taken_from_a_pool() {
+fn s6_only_messages_of_workers_are_accepted_from_a_pool() {
     let mut world = begun("default", json!({}));
     let raise =
         Raise { child_id: id("root"), max_cost_usd: Some(domain::Usd::from_cents(10_000)), max_tokens: None };

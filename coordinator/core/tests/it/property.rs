@@ -700,7 +700,7 @@ impl Player {
                 None => return,
             }
         }
-        panic!("it never came to rest");
+        panic!("the trace never came to rest");
     }
 
     fn raise_chain(&mut self, lowest: &ChildId) {

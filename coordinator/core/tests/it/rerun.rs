@@ -44,15 +44,15 @@ fn taken(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn g15_what_succeeded_is_taken_and_what_failed_runs() {
+fn g15_succeeded_steps_are_taken_and_failed_ones_run() {
     let earlier = broken_chain();
     let mut world = rerun(&earlier, json!({}));
     assert_eq!((taken(&world), queued(&world)), (vec!["a".into(), "b".into()], vec!["c".to_owned()]));
-    let text = world.work(&id("c")).expect("it is queued").inputs;
+    let text = world.work(&id("c")).expect("the context is queued").inputs;
     assert_eq!(serde_json::to_value(&text).unwrap()["text"], json!("draft"));
     world.run("c", "good");
     expect(&world, "root", &[("a", "succeeded"), ("b", "succeeded"), ("c", "succeeded")]);
-    assert_eq!(world.spent_cents("root"), 0, "what was paid for is not paid for again");
+    assert_eq!(world.spent_cents("root"), 0, "taken results are not paid again");
     let outcome = world.trace.outcome(&id("root")).unwrap();
     assert_eq!(serde_json::to_value(&outcome.outputs).unwrap()["found"], json!("facts"));
     let from = &reports(&world)[0].taken_from[0];
@@ -85,7 +85,7 @@ fn g15_a_step_that_would_read_other_values_runs_again() {
     // The step returns the same value again, so its reader is taken over.
     let mut world = rerun(&earlier, json!({"rerun": {"from": ["a"]}}));
     world.run("a", "facts");
-    assert_eq!(queued(&world), ["b"], "`from` names all that comes after it");
+    assert_eq!(queued(&world), ["b"], "`from` also runs all later steps");
     let mut earlier =
         World::with_graph(json!({"mode": "parallel", "on_partial_success": "best_effort", "steps": [
             step("a", json!({"output_to": "x"})),
@@ -98,7 +98,11 @@ fn g15_a_step_that_would_read_other_values_runs_again() {
     assert_eq!(queued(&world), ["b"]);
     let mut world = rerun(&earlier, json!({"rerun": {}, "max_cost_usd": 2}));
     world.break_it("a");
-    assert_eq!((taken(&world), queued(&world)), (vec!["b".to_owned()], vec![]), "it reads nothing, as then");
+    assert_eq!(
+        (taken(&world), queued(&world)),
+        (vec!["b".to_owned()], vec![]),
+        "the step reads nothing, as in the first run"
+    );
 }
 
 #[test]
@@ -153,9 +157,9 @@ fn g15_items_with_the_same_element_are_taken() {
     earlier.run("each-3", "three");
     earlier.run("sum", "1+3");
     let mut world = rerun(&earlier, json!({}));
-    assert_eq!(queued(&world), ["each-2"], "what was missing is run");
+    assert_eq!(queued(&world), ["each-2"], "a missing element runs");
     world.run("each-2", "two");
-    assert_eq!(queued(&world), ["sum"], "it reads another list now");
+    assert_eq!(queued(&world), ["sum"], "a changed list is read again");
     let world = rerun(&earlier, json!({"inputs": {"list": [1, 3, 3]}}));
     assert_eq!(queued(&world), ["each-2"], "the elements at the same places are the same");
     let world = rerun(&earlier, json!({"inputs": {"list": [3, 1]}}));
@@ -187,7 +191,7 @@ fn g15_items_that_are_groups_are_taken_whole_or_not_at_all() {
     }
     whole.run("q-2", "good");
     let expected = serde_json::to_value(&whole.trace.outcome(&id("root")).unwrap().outputs["all"]).unwrap();
-    assert_eq!(all, expected, "as if all of it had run");
+    assert_eq!(all, expected, "the outputs are those of a complete run");
     world.rest();
 }
 
@@ -255,7 +259,7 @@ fn g15_a_rerun_can_be_run_again() {
     let mut third = second.rerun(json!({})).unwrap();
     assert_eq!(queued(&third), ["c"]);
     let from = &reports(&third)[1].taken_from[0];
-    assert_eq!(from.trace_id, first.trace.id(), "it says who made it");
+    assert_eq!(from.trace_id, first.trace.id(), "the result names its run");
     third.run("c", "good");
     third.rest();
 }
@@ -297,7 +301,7 @@ fn g15_a_second_delivery_changes_nothing_even_if_the_earlier_run_is_gone() {
 }
 
 #[test]
-fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
+fn g15_a_large_result_is_taken_by_reference_with_its_run() {
     let mut earlier = World::with_graph(chain());
     let lease = earlier.claim("a");
     let object = format!("{}result", ObjectReference::prefix(earlier.trace.id(), &id("a")));
@@ -325,7 +329,7 @@ fn g15_a_large_result_is_taken_by_reference_and_says_whose_it_is() {
 }
 
 #[test]
-fn g15_what_was_deleted_in_part_runs_again() {
+fn g15_a_step_with_deleted_values_runs_again() {
     let mut earlier = broken_chain();
     earlier.delete(Some("b"), true).unwrap();
     let world = rerun(&earlier, json!({}));
@@ -348,10 +352,10 @@ fn g15_taking_costs_nothing_and_needs_no_budget() {
 }
 
 #[test]
-fn g15_what_can_not_be_run_again_is_refused_with_everything_wrong() {
+fn g15_a_run_that_can_not_be_rerun_is_refused_with_all_problems() {
     let refused = |world: &World, asked: Value| match world.rerun(asked) {
         Err(refusal) => refusal.to_string(),
-        Ok(_) => panic!("it was admitted"),
+        Ok(_) => panic!("the rerun was admitted"),
     };
     let live = World::with_graph(chain());
     let mut deleted = broken_chain();
@@ -417,12 +421,12 @@ fn g15_taking_one_more_step_writes_no_more_than_that() {
 fn g15_no_field_of_a_rerun_has_a_name_of_the_stores_own() {
     let mut world = rerun(&waiting(), json!({}));
     let fields = world.trace.take_changes().fields;
-    assert!(fields.iter().any(|(name, _)| name == "u.b"), "something is kept");
+    assert!(fields.iter().any(|(name, _)| name == "u.b"), "the trace stores the taken result");
     let of_store = |(name, _): &&(String, Option<String>)| name == "v" || name.starts_with('x');
     assert_eq!(
         fields.iter().find(of_store),
         None,
-        "a replace keeps these, and they are deleted with the outboxes"
+        "a replace leaves these fields, which are deleted with the outboxes"
     );
 }
 
@@ -517,7 +521,7 @@ fn g15_an_amend_of_the_graph_of_an_agent_drops_nothing() {
         .unwrap();
     world.cancel(Some("own")).unwrap();
     world.report(&lease, Verdict::Completed(Payload::Inline("x".into()))).unwrap();
-    assert_eq!(taken(&world), Vec::<String>::new(), "they read another value now");
+    assert_eq!(taken(&world), Vec::<String>::new(), "steps that read a changed value run again");
     let mut world = rerun(&waiting(), json!({}));
     let lease = world.claim("a");
     world.spawn_graph(&lease, own(&[step("first", json!({})), step("b", json!({}))])).unwrap();
@@ -527,7 +531,7 @@ fn g15_an_amend_of_the_graph_of_an_agent_drops_nothing() {
 }
 
 #[test]
-fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
+fn g15_a_rerun_of_an_amended_graph_runs_the_amended_graph() {
     let group = json!({"id": "g", "mode": "parallel", "steps": [step("p", json!({"output_to": "ps"})), step("q", json!({}))]});
     let graph = |steps: &[Value]| json!({"mode": "sequential", "steps": steps});
     let before = [group.clone(), step("b", json!({})), step("c", json!({}))];
@@ -553,7 +557,7 @@ fn g15_a_rerun_of_an_amended_graph_runs_what_it_was_amended_to() {
     assert_eq!(queued(&within), ["q"]);
     assert!(within.node("p").identity.taken.is_some());
     within.run("q", "q");
-    assert_eq!(queued(&within), ["b"], "it follows the group");
+    assert_eq!(queued(&within), ["b"], "the step follows the group");
 }
 
 #[test]
@@ -622,7 +626,7 @@ fn g15_an_approval_is_asked_for_again() {
     assert!(world.node("p").identity.taken.is_some());
     assert_eq!((queued(&world), world.status("ok")), (vec![], "input_required".to_owned()));
     world.answer("ok", 1, "approve").unwrap();
-    assert!(world.node("q").identity.taken.is_some(), "what came after it is taken");
+    assert!(world.node("q").identity.taken.is_some(), "the later step is taken");
     assert_eq!((queued(&world), world.status("sure")), (vec![], "input_required".to_owned()));
     let mut denied = world.clone();
     denied.answer("sure", 1, "deny").unwrap();
@@ -677,7 +681,7 @@ fn g15_a_step_whose_agent_reads_everything_runs_again_if_anything_differs() {
     earlier.break_it("c");
     let mut world = rerun(&earlier, json!({"inputs": {"topic": "bees"}}));
     world.run("a", "about bees");
-    assert_eq!(queued(&world), ["b"], "it would read other values");
+    assert_eq!(queued(&world), ["b"], "the step would read other values");
 }
 
 #[test]
@@ -706,7 +710,7 @@ fn g15_a_loop_whose_until_reads_another_input_runs_again() {
 }
 
 #[test]
-fn g15_what_costs_nothing_is_taken_when_nothing_is_left() {
+fn g15_taken_results_cost_nothing_and_need_no_remaining_budget() {
     let graph = json!({"mode": "parallel", "on_partial_success": "best_effort", "on_exhausted": "pause",
         "max_cost_usd": 0.10, "steps": [
             step("a", json!({"output_to": "x"})), step("b", json!({"input_from": ["x"]})) ]});
@@ -721,7 +725,7 @@ fn g15_what_costs_nothing_is_taken_when_nothing_is_left() {
 }
 
 #[test]
-fn g8_a_cancel_that_came_before_holds_for_what_is_taken_too() {
+fn g8_an_earlier_cancel_also_applies_to_taken_steps() {
     let mut world = rerun(&waiting(), json!({}));
     world.cancel(Some("b")).unwrap();
     world.break_it("a");
@@ -729,7 +733,7 @@ fn g8_a_cancel_that_came_before_holds_for_what_is_taken_too() {
 }
 
 #[test]
-fn g15_what_came_after_a_step_that_an_amend_removes_runs_again() {
+fn g15_steps_after_one_that_an_amend_removes_run_again() {
     let graph = |names: &[&str]| {
         let steps: Vec<Value> = names.iter().map(|name| step(name, json!({}))).collect();
         json!({"mode": "sequential", "on_partial_success": "best_effort", "steps": steps})

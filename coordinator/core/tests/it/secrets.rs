@@ -34,7 +34,10 @@ fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     let root = world.claim("root");
     let child = |name: &str, secrets: Value| json!({"goal": name, "child_id": name, "secrets": secrets});
     let refused = text(world.spawn(&root, child("bad", json!(["X_KEY", "A_KEY", "W_KEY"]))));
-    assert!(refused.contains("`root` does not have `W_KEY`, `X_KEY`"), "all at once: {refused}");
+    assert!(
+        refused.contains("`root` does not have `W_KEY`, `X_KEY`"),
+        "not all missing secrets are named: {refused}"
+    );
     assert!(!refused.contains("A_KEY") && refused.contains("hint: "), "{refused}");
     assert!(world.trace.context(&id("bad")).is_none());
 
@@ -42,7 +45,10 @@ fn s8_a_child_has_only_secrets_that_its_caller_has_and_names() {
     world.spawn(&root, child("none", json!([]))).unwrap();
     world.spawn(&root, json!({"goal": "silent", "child_id": "silent"})).unwrap();
     assert_eq!(has(&world, "some"), ["A_KEY"]);
-    assert!(has(&world, "none").is_empty() && has(&world, "silent").is_empty(), "nothing is handed down");
+    assert!(
+        has(&world, "none").is_empty() && has(&world, "silent").is_empty(),
+        "children get no secrets by default"
+    );
 
     // A second delivery is the same spawn only if its names are equal.
     assert!(world.spawn(&root, child("some", json!(["A_KEY"]))).unwrap().is_empty());
@@ -69,7 +75,7 @@ fn s8_a_graph_of_an_agent_and_its_steps_have_at_most_the_agents_secrets() {
     assert_eq!(has(&world, "one"), ["A_KEY"]);
     let silent = json!({"child_id": "silent", "steps": [step("two", json!({}))]});
     world.spawn_graph(&root, silent).unwrap();
-    assert!(has(&world, "two").is_empty(), "a graph that names none has none");
+    assert!(has(&world, "two").is_empty(), "a graph that names no secrets has none");
 }
 
 /// Steps, items, rounds, fallbacks, groups and a graph's own agent: each has the names of its
@@ -128,7 +134,7 @@ fn s8_the_steps_of_a_graph_have_its_secrets_or_the_part_they_name() {
 }
 
 #[test]
-fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
+fn s8_a_step_that_names_a_secret_its_graph_lacks_is_refused_with_its_place() {
     let graph = json!({"secrets": ["A_KEY"], "steps": [
         step("one", json!({"secrets": ["B_KEY", "A_KEY", "C_KEY"]})),
         {"id": "group", "secrets": [], "steps": [step("two", json!({"secrets": ["A_KEY"]}))]},
@@ -147,7 +153,7 @@ fn s8_a_step_that_names_what_is_not_around_it_is_refused_with_its_place() {
 
 /// proves: an error never repeats a refused name, since it may be the secret's value.
 #[test]
-fn s8_bad_names_are_told_of_all_their_mistakes_and_not_repeated() {
+fn s8_all_mistakes_of_bad_names_are_reported_without_the_names() {
     let many: Vec<String> = (0..17).map(|n| format!("KEY_{n}")).collect();
     for (secrets, says) in [
         (json!(["sk-live-1234"]), &["secrets[0]: ", "'s'", "never its value"][..]),

@@ -30,11 +30,11 @@ fn handed_back(times: u32) -> (World, Vec<bool>) {
 }
 
 #[test]
-fn x4_whoever_is_queued_very_often_is_told_no_more_and_leaves_no_orphans() {
+fn x4_a_context_that_is_queued_very_often_gets_no_more_spans_and_leaves_no_orphans() {
     let (mut world, told) = handed_back(300);
     let kept = told.iter().filter(|told| **told).count();
-    assert!((100..=256).contains(&kept), "{kept} attempts are told");
-    assert!(told.is_sorted_by_key(|told| !told), "once cut, nothing is told any more");
+    assert!((100..=256).contains(&kept), "{kept} attempts are listed");
+    assert!(told.is_sorted_by_key(|told| !told), "after the limit no attempt is listed");
     let marks = world.node("root").marks.len();
     assert!(marks <= 258, "{marks} marks");
 
@@ -48,14 +48,14 @@ fn x4_whoever_is_queued_very_often_is_told_no_more_and_leaves_no_orphans() {
         assert_eq!(
             ids.contains(&attempt),
             *told,
-            "what a worker tells of attempt {} has a parent",
+            "the spans of a worker for attempt {} have a parent",
             before + 1
         );
     }
 }
 
 #[test]
-fn x4_what_is_stored_for_spans_does_not_grow_with_the_attempts() {
+fn x4_the_stored_size_of_spans_does_not_grow_with_the_attempts() {
     let written = |times: u32| {
         let (mut world, _) = handed_back(times);
         world.measured();
@@ -96,7 +96,7 @@ fn x4_a_graph_is_called_alike_in_all_its_runs_and_an_approval_is_no_agent() {
 }
 
 #[test]
-fn x4_what_a_lost_attempt_forfeited_stands_on_it_and_a_cost_that_becomes_known_is_told_once() {
+fn x4_the_span_of_a_lost_attempt_has_its_forfeited_holds_and_a_later_cost_is_booked_once() {
     let mut world = World::exported();
     world.submit(json!({"goal": "the root's goal", "child_id": "root", "max_cost_usd": 1})).unwrap();
     let first = world.claim("root");

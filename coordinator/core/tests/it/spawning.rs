@@ -130,7 +130,7 @@ fn i5_a_childs_tools_are_a_subset_of_its_parents() {
     };
     assert_eq!(tools("narrow"), ["fs.read"]);
     assert_eq!(tools("same"), ["fs.read", "fs.write"]);
-    assert_eq!(tools("profile"), ["fs.read"], "what the profile lists is narrowed to the parent's");
+    assert_eq!(tools("profile"), ["fs.read"], "the tools of the profile are limited to those of the parent");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn l_a_limit_means_the_same_at_a_tick_and_at_the_end() {
                 }
                 let done = wire::Verdict::Completed(wire::Payload::Inline(json!("done").into()));
                 world.report_with(&root, of(used), done).ok();
-                let end = world.node("root").end().expect("it has ended");
+                let end = world.node("root").end().expect("the root has ended");
                 let error = end.details.error.as_ref().map(|error| (error.kind, error.message.clone()));
                 let said = format!(
                     "`root` has used {used} of {limit} = {max} (the submission); raise `limits.{limit}` in the submission"
@@ -330,7 +330,7 @@ fn l_a_childs_deadline_is_the_earlier_of_its_own_and_its_parents() {
 
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
-    assert_eq!(world.trace.deadline(world.node("root")), None, "a root has none of its own");
+    assert_eq!(world.trace.deadline(world.node("root")), None, "a root has no deadline by default");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
     world.spawn(&root, json!({"goal": "b", "child_id": "b", "timeout_ms": 0})).unwrap();
     for child in ["a", "b"] {
@@ -350,7 +350,7 @@ fn l_the_timeout_of_a_step_counts_from_its_first_attempt() {
     let mut world = World::with_graph(json!({"mode": "parallel", "timeout_ms": 60_000, "steps": steps}));
     for id in ["a", "b", "c", "d"] {
         let snapshot = world.trace.snapshot(world.node(id));
-        assert_eq!(snapshot.timeout_ms, Some(3_000), "shown before it begins");
+        assert_eq!(snapshot.timeout_ms, Some(3_000), "the timeout is shown before the first attempt");
         let lease = world.claim(id);
         let left = world.trace.snapshot(world.node(id)).deadline.unwrap().millis_since(world.now);
         assert_eq!(left, 3_000);
@@ -425,7 +425,7 @@ fn l_max_queue_ms_bounds_each_wait_for_a_worker() {
         world.tick(&lease, Progress::default()).unwrap();
     }
     world.spawn(&lease, json!({"goal": "a", "child_id": "a"})).unwrap();
-    assert_eq!(world.node("a").limits.max_queue_ms, 7_000, "a child has its parent's");
+    assert_eq!(world.node("a").limits.max_queue_ms, 7_000, "a child has the limit of its parent");
     let a = world.claim("a");
     world.wait(&lease, &["a"]).unwrap();
     world.complete(&a, "done").unwrap();
@@ -443,7 +443,7 @@ fn l_a_context_of_an_earlier_version_keeps_its_deadline() {
     let mut world = World::with_root(json!({"timeout_ms": 5_000}));
     let (_, admitted) = world.log.iter().find(|(_, event)| matches!(event, Event::Admitted(_))).unwrap();
     let stored = serde_json::to_value(admitted).unwrap();
-    assert!(stored.get("timeout_ms").is_none(), "as it was stored then: {stored}");
+    assert!(stored.get("timeout_ms").is_none(), "the earlier stored form has no timeout: {stored}");
     let read: Event = serde_json::from_value(stored).unwrap();
     assert_eq!(read, *admitted);
     world.claim("root");
@@ -531,7 +531,7 @@ fn w3_a_spawn_asked_again_keeps_its_first_snapshot() {
 }
 
 #[test]
-fn w6_a_guarded_delete_lists_who_refers_to_it() {
+fn w6_a_guarded_delete_lists_its_referrers() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
@@ -540,7 +540,11 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
     world.spawn(&a, json!({"goal": "b", "child_id": "b"})).unwrap();
 
     let Refusal::Guarded { referrers, .. } = world.delete(Some("a"), false).unwrap_err() else { panic!() };
-    assert_eq!(referrers.len(), 3, "itself and `b` live, `root` has not read it: {referrers:?}");
+    assert_eq!(
+        referrers.len(),
+        3,
+        "not the context, `b` and `root`, which has not read the result: {referrers:?}"
+    );
     world.complete(&a, "the secret").unwrap();
     let Refusal::Guarded { referrers, .. } = world.delete(Some("a"), false).unwrap_err() else { panic!() };
     assert!(matches!(referrers.as_slice(), [only] if only.contains("root")), "{referrers:?}");
@@ -571,14 +575,14 @@ fn w6_a_guarded_delete_lists_who_refers_to_it() {
     let Refusal::Guarded { referrers, .. } = refused else { panic!("{refused:?}") };
     assert!(matches!(referrers.as_slice(), [only] if only.contains("`b`")), "{referrers:?}");
     branching(&mut world, Some(vec![branch("root")])).unwrap();
-    assert_eq!(delete(&mut world, false, known(&[])).unwrap(), [], "twice is once");
+    assert_eq!(delete(&mut world, false, known(&[])).unwrap(), [], "a second delete changes nothing");
     assert!(
         world.node("a").lifecycle.deleted
             && world.node("b").lifecycle.deleted
             && !world.node("root").lifecycle.deleted
     );
     assert!(!serde_json::to_string(&world.trace.outcome(&id("a"))).unwrap().contains("secret"));
-    assert_eq!(world.spent_cents("root"), 10, "the books stay");
+    assert_eq!(world.spent_cents("root"), 10, "the booked costs remain");
     world.rest();
 }
 

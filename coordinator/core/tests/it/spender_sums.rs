@@ -29,7 +29,7 @@ fn the_sum_stays_whole_however_many_spend_and_the_others_are_last() {
 }
 
 #[test]
-fn who_spends_most_is_told_also_if_it_came_last_and_spends_little_at_a_time() {
+fn the_largest_spender_is_listed_even_if_it_came_last_with_small_calls() {
     let mut spenders = Spenders::default();
     for number in 0..MOST_SPENDERS {
         spenders.book(Some(&agent(number)), None, nanos(100));
@@ -49,7 +49,7 @@ fn who_spends_most_is_told_also_if_it_came_last_and_spends_little_at_a_time() {
 }
 
 #[test]
-fn a_cost_of_no_agent_is_none_of_the_others() {
+fn a_cost_without_an_agent_is_listed_apart_from_the_others() {
     let mut spenders = Spenders::default();
     spenders.book(None, None, nanos(50));
     for number in 0..40 {
@@ -65,7 +65,7 @@ fn a_cost_of_no_agent_is_none_of_the_others() {
 }
 
 #[test]
-fn what_is_taken_back_has_no_place_and_may_be_among_the_others() {
+fn a_withdrawn_row_has_no_place_and_may_be_among_the_others() {
     let mut spenders = Spenders::default();
     for number in 0..40 {
         spenders.book(Some(&agent(number)), None, nanos(1));
@@ -79,7 +79,7 @@ fn what_is_taken_back_has_no_place_and_may_be_among_the_others() {
 }
 
 #[test]
-fn what_is_stored_goes_on_as_what_was_kept() {
+fn stored_values_survive_an_upgrade() {
     let mut kept = Spenders::default();
     for number in 0..20_u8 {
         kept.book(Some(&agent(number)), None, nanos(u64::from(number) + 1));

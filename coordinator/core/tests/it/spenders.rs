@@ -17,11 +17,11 @@ fn spenders(world: &World) -> Vec<String> {
 }
 
 #[test]
-fn what_a_run_spent_is_told_by_agent_and_model() {
+fn the_spending_of_a_run_is_listed_by_agent_and_model() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "call-1", cents(5)).unwrap();
-    assert_eq!(spenders(&world), Vec::<String>::new(), "what is held is not spent");
+    assert_eq!(spenders(&world), Vec::<String>::new(), "held money is not spent");
     world.settle_with(&root, "call-1", cents(2), "large").unwrap();
     world.settle_with(&root, "call-1", cents(2), "large").unwrap();
     world.agent(json!({"agent_id": "reader"}));
@@ -50,7 +50,7 @@ fn an_estimate_is_of_no_model_until_its_cost_is_known() {
 }
 
 #[test]
-fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
+fn a_charge_on_a_graph_has_no_agent_and_others_are_last() {
     let steps: Vec<_> = (0..13)
         .map(|number| json!({"id": format!("s{number}"), "agent_id": format!("agent-{number}"), "task_description": "t"}))
         .collect();
@@ -67,12 +67,12 @@ fn a_charge_on_a_graph_is_of_nobody_and_others_are_last() {
     let told = spenders(&world);
     assert_eq!((told.len(), told[0].as_str()), (12, "nobody $0.30"));
     assert_eq!(told.iter().filter(|one| one.contains("agent-")).count(), 10, "{told:?}");
-    assert_eq!(told[11], "others $0.06", "the three with the least came first");
+    assert_eq!(told[11], "others $0.06", "the three smallest spenders are merged");
     world.check_replay();
 }
 
 #[test]
-fn a_call_that_the_next_attempt_tells_of_is_told_with_its_model() {
+fn a_call_that_the_next_attempt_reports_is_listed_with_its_model() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "call-1", cents(5)).unwrap();

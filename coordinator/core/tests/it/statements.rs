@@ -61,7 +61,7 @@ fn b19_the_journal_and_what_it_can_not_have_add_up_to_the_own_cost() {
     let forfeit = Command::Forfeit { lease: root.clone(), call_id: "1-3".parse().unwrap() };
     world.handle(forfeit).unwrap();
     let told = [answer("1-1", 3), answer("1-2", 4), lost("1-3", 10)];
-    assert_eq!(statement(&world, &told).0, lines(&[]), "the journal has everything");
+    assert_eq!(statement(&world, &told).0, lines(&[]), "the journal has every call");
     assert_eq!(world.node("root").estimates(), [(&"1-3".parse().unwrap(), cents(10))]);
     // Revoked entries stay paid; copied entries of a branch were paid for in the other run.
     let from = json!({"trace_id": "1af7651916cd43dd8448eb211c80319c", "child_id": "root", "step": 1});

@@ -77,7 +77,7 @@ fn in_status(status: &str) -> (World, Lease) {
         "cancelled" => drop(world.cancel(None)),
         "timed_out" => drop(world.pass(100_000)),
         "aborted" => drop(world.report(&lease, Verdict::Halted { check: "c".into(), reason: "r".into() })),
-        other => panic!("no way to {other}"),
+        other => panic!("no commands lead to {other}"),
     }
     (world, lease)
 }

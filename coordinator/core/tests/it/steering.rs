@@ -22,7 +22,7 @@ fn g13_a_message_comes_before_the_next_hold_once_and_in_order() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     world.tell("root", "while it is queued").unwrap();
     let lease = world.claim("root");
-    assert_eq!(world.ask_with(&lease, "1", cents(1), 1, 0), Answer::Done, "it has seen it");
+    assert_eq!(world.ask_with(&lease, "1", cents(1), 1, 0), Answer::Done, "the message was seen");
     world.tell("root", "second").unwrap();
     world.tell("root", "third").unwrap();
     assert_eq!(world.ask_with(&lease, "1", cents(1), 1, 0), Answer::Done, "the first call is held already");
@@ -30,12 +30,16 @@ fn g13_a_message_comes_before_the_next_hold_once_and_in_order() {
         let news = news(world.ask_with(&lease, "2", cents(1), 1, 0));
         assert_eq!(texts(&news), [(2, "second".into()), (3, "third".into())]);
         assert!(news.rungs.is_empty());
-        assert_eq!(world.node("root").calls.open().count(), 1, "nothing is held");
+        assert_eq!(world.node("root").calls.open().count(), 1, "a call that gets news is not held");
     }
     assert_eq!(world.node("root").unseen(), 2);
     assert_eq!(world.ask_with(&lease, "3", cents(1), 3, 0), Answer::Done);
     assert_eq!(world.node("root").unseen(), 0);
-    assert_eq!(world.hold(&lease, "4", cents(1)).unwrap().len(), 1, "who takes no news gets none");
+    assert_eq!(
+        world.hold(&lease, "4", cents(1)).unwrap().len(),
+        1,
+        "a worker without support for news gets none"
+    );
     world.complete(&lease, "ok").unwrap();
     world.rest();
 }
@@ -44,17 +48,20 @@ fn g13_a_message_comes_before_the_next_hold_once_and_in_order() {
 fn g13_the_same_id_and_text_is_one_message_and_another_text_a_conflict() {
     let mut world = World::with_root(json!({}));
     assert_eq!(world.tell_as("one", None, "text").unwrap().len(), 1);
-    assert!(world.tell_as("one", Some("root"), "text").unwrap().is_empty(), "the root is meant both times");
+    assert!(world.tell_as("one", Some("root"), "text").unwrap().is_empty(), "both commands name the root");
     assert!(matches!(world.tell_as("one", None, "other"), Err(Refusal::MessageConflict(_))));
     world.tell_as("two", None, "text").unwrap();
     assert_eq!(world.node("root").told.len(), 2);
     world.run("root", "ok");
-    assert!(world.tell_as("one", None, "text").unwrap().is_empty(), "it came before the end");
+    assert!(
+        world.tell_as("one", None, "text").unwrap().is_empty(),
+        "the message was accepted before the end"
+    );
     assert!(matches!(world.tell_as("three", None, "late"), Err(Refusal::Ended { .. })));
 }
 
 #[test]
-fn g13_who_waits_goes_on_waiting_and_sees_the_message_when_it_goes_on() {
+fn g13_a_waiting_context_sees_the_message_only_when_it_continues() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.ask_human(&lease, "which?").unwrap();
@@ -67,7 +74,7 @@ fn g13_who_waits_goes_on_waiting_and_sees_the_message_when_it_goes_on() {
 }
 
 #[test]
-fn g13_what_came_too_late_is_counted_in_the_outcome() {
+fn g13_late_messages_are_counted_in_the_outcome() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     world.tell("root", "seen").unwrap();
@@ -88,7 +95,10 @@ fn g13_a_graph_without_an_agent_takes_no_messages_and_its_steps_do() {
         {"id": "two", "agent_id": "writer", "task_description": "t"},
     ]}));
     assert!(matches!(world.tell("graph", "hello"), Err(Refusal::RunsNoAgent { .. })));
-    assert!(matches!(world.tell("two", "hello"), Err(Refusal::UnknownContext(_))), "it has not begun");
+    assert!(
+        matches!(world.tell("two", "hello"), Err(Refusal::UnknownContext(_))),
+        "the context has not begun"
+    );
     world.tell("one", "hello").unwrap();
     let mut world = World::with_graph(json!({"child_id": "graph", "agent_id": "editor", "aggregate": {},
         "task_description": "t", "steps": [{"id": "one", "agent_id": "writer", "task_description": "t"}]}));
@@ -145,7 +155,7 @@ fn g13_a_hold_that_waits_in_the_line_gives_way_to_news() {
     assert!(matches!(world.ask_with(&lease, "1", cents(60), 0, 0), Answer::Wait(_)));
     world.tell("root", "stop that").unwrap();
     assert_eq!(texts(&news(world.ask_with(&lease, "1", cents(60), 0, 0))).len(), 1);
-    assert_eq!(world.trace.line().count(), 0, "it keeps no place for a call that it does not make");
+    assert_eq!(world.trace.line().count(), 0, "a call that was not made keeps no place");
     assert!(matches!(world.ask_with(&lease, "2", cents(60), 1, 0), Answer::Wait(_)));
     assert_eq!(world.node("root").unseen(), 1, "no call was made with it yet");
     world.cancel(None).unwrap();
@@ -192,14 +202,14 @@ fn b21_a_rung_is_reached_once_by_what_is_spent() {
         assert_eq!(news.rungs[0].left_usd, cents(50).cost_usd);
     }
     let reached = world.log.iter().filter(|(_, event)| matches!(event, Event::RungReached { .. })).count();
-    assert_eq!(reached, 1, "once, however often it is asked");
+    assert_eq!(reached, 1, "the rung is reached once");
     assert_eq!(world.ask_with(&lease, "3", cents(45), 0, 1), Answer::Done);
     world.settle(&lease, "3", cents(45)).unwrap();
     let small = RungAction::Model("small".parse().unwrap());
     let both = news(world.ask_with(&lease, "4", cents(1), 0, 1));
-    assert_eq!(rungs(&both), [(2, small), (3, RungAction::Compact)], "one call may reach two");
+    assert_eq!(rungs(&both), [(2, small), (3, RungAction::Compact)], "one call may reach two rungs");
     world.raise("root", 10_000).unwrap();
-    assert_eq!(world.node("root").lifecycle.rungs, 3, "a raise takes none of them back");
+    assert_eq!(world.node("root").lifecycle.rungs, 3, "a raise keeps the reached rungs");
     world.complete(&lease, "ok").unwrap();
     world.rest();
 }
@@ -249,7 +259,7 @@ fn b21_the_models_of_a_ladder_must_be_allowed_and_exist() {
 }
 
 #[test]
-fn b21_what_is_left_counts_the_contexts_above() {
+fn b21_the_remaining_budget_includes_that_of_the_ancestors() {
     let mut world = World::with_root(json!({"max_cost_usd": 1}));
     let lease = world.claim("root");
     let ladder = json!([{"at": 0.1, "tell": true}]);

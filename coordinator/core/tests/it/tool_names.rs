@@ -14,7 +14,7 @@ fn p_a_misspelt_tool_is_refused_with_the_nearest_name() {
     let mut world = World::new();
     let refused = text(world.submit(root(json!(["fs.raed", "fs.write", "web:search"]))));
     assert!(refused.contains("there is no tool `fs.raed`") && refused.contains("`fs.read`?"), "{refused}");
-    assert!(!refused.contains("web:search"), "only workers know it: {refused}");
+    assert!(!refused.contains("web:search"), "a tool of an MCP server was refused: {refused}");
     world.submit(root(json!(["fs.read", "spawn", "run_pipeline", "web:search"]))).unwrap();
     let lease = world.claim("root");
     let child = json!({"goal": "c", "child_id": "child", "tools": ["fs.red"]});

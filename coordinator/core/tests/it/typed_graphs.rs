@@ -196,7 +196,7 @@ fn g6_a_synthesis_that_does_not_fit_is_tried_again() {
     world.run("a", "long");
     world.run("b", "longer");
     let work = world.work(&id("graph")).unwrap();
-    assert_eq!(work.output_schema, Some(json!({"type": "integer"}).into()), "the worker is told");
+    assert_eq!(work.output_schema, Some(json!({"type": "integer"}).into()), "the worker receives the schema");
     let lease = world.claim("graph");
     world.complete(&lease, "seven").unwrap();
     assert!(world.node("graph").is_live(), "another attempt follows");
@@ -221,7 +221,7 @@ fn g15_other_inputs_of_a_rerun_are_checked_too() {
 }
 
 #[test]
-fn g10_what_an_agent_lends_its_graph_is_not_missing() {
+fn g10_keys_that_an_agent_lends_its_graph_are_not_missing() {
     let graph = typed(json!({"inputs": {"sizes": [1]}})).to_string();
     let read = |given: bool| {
         graph::read_within(graph.as_bytes(), Format::Json, |key| given && key.as_str() == "topic")

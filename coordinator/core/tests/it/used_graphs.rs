@@ -87,7 +87,7 @@ fn g1_two_uses_of_one_graph_have_keys_and_ids_of_their_own() {
     expect(&world, "graph", &[("one", "succeeded"), ("two", "succeeded"), ("draft", "succeeded")]);
     let outcome = world.trace.graph_outcome(world.node("graph")).unwrap();
     let outputs = serde_json::to_value(&outcome.outputs).unwrap();
-    assert_eq!(outputs, json!({"first": "Ants.", "text": "Wasps."}), "an inner key is nobody else's");
+    assert_eq!(outputs, json!({"first": "Ants.", "text": "Wasps."}), "an inner key is not an output");
     assert_eq!(outcome.steps[0].result, Some(json!("Ants.").into()));
     let inner: Vec<&str> = outcome.steps[0].steps.iter().map(|step| step.id.as_str()).collect();
     assert_eq!(inner, ["draft", "edit"]);
@@ -220,7 +220,7 @@ fn g1_a_graph_in_a_loop_gets_what_the_round_before_gave() {
     assert_eq!(inputs(&world, &second)["topic"], "better");
     let values: Vec<_> =
         world.trace.values().keys().filter(|key| key.as_str().starts_with("again-r1.")).collect();
-    assert!(values.is_empty(), "the values of a round go with it: {values:?}");
+    assert!(values.is_empty(), "values of an ended round remain: {values:?}");
     world.run(&second, "b");
     let edit = queued(&world)[0].clone();
     world.run(&edit, "good");
@@ -269,10 +269,14 @@ fn g8_a_cancel_and_b_a_ceiling_reach_into_a_graph_as_a_step() {
          "with": {"topic": {"value": "x"}}},
     ]});
     let mut world = World::with_graph(graph);
-    assert_eq!(world.node("g").budget.ceilings.limit.cost_usd, cents(20).cost_usd, "the lower of both");
+    assert_eq!(
+        world.node("g").budget.ceilings.limit.cost_usd,
+        cents(20).cost_usd,
+        "the smaller ceiling applies"
+    );
     assert_eq!(world.work(&id("g-draft")).unwrap().limits.max_steps, 7);
     let lease = world.claim("g-draft");
-    assert!(world.hold(&lease, "c1", cents(16)).is_err(), "its reserve is not its steps'");
+    assert!(world.hold(&lease, "c1", cents(16)).is_err(), "the steps can't use the reserve");
     world.cancel(Some("g")).unwrap();
     assert_eq!((world.status("g-draft").as_str(), world.status("graph").as_str()), ("cancelled", "failed"));
     world.rest();
@@ -294,7 +298,7 @@ fn g15_a_rerun_takes_the_steps_of_a_graph_as_a_step_and_from_names_them() {
     again.run("draft", "done");
     again.rest();
     let mut from = again.rerun(json!({"rerun": {"from": ["one/edit"]}})).unwrap();
-    assert_eq!(queued(&from), ["one-draft"], "it was taken as a whole: none of its steps ran there");
+    assert_eq!(queued(&from), ["one-draft"], "the whole graph was taken, without its steps");
     from.run("one-draft", "x");
     let mut from = world.rerun(json!({"rerun": {"from": ["one/edit"]}})).unwrap();
     assert_eq!(queued(&from), ["one-edit", "two-edit"]);

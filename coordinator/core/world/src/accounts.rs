@@ -45,7 +45,7 @@ pub fn check(id: TraceId, orders: &[(Timestamp, Order)]) -> Result<(), String> {
     ensure(receipt.total == root.budget.spent, || format!("B19: the total is {}", receipt.total))?;
     check_sums(&receipt)?;
     for account in &receipt.contexts {
-        let node = trace.context(&account.child_id).ok_or("B19: an account of nobody")?;
+        let node = trace.context(&account.child_id).ok_or("B19: an account without a context")?;
         let told = (account.own, account.spent);
         ensure(told == (node.budget.own, node.budget.spent), || format!("B19: {account:?}"))?;
         let end = node.end().map(|end| end.at.millis_since(node.identity.started_at));

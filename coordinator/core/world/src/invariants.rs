@@ -14,7 +14,7 @@ use trace::{CallState, ContextNode, Event, Phase, RunPhase, Status, Trace};
 pub fn check(trace: &Trace) -> Result<(), String> {
     let known: u64 = trace.spent_by().iter().map(|one| one.cost_usd.nanos()).sum();
     let spent = trace.root().map_or(0, |root| root.budget.spent.cost_usd.nanos());
-    ensure(known == spent, || format!("{spent} nanodollars were spent, and it is known who spent {known}"))?;
+    ensure(known == spent, || format!("{spent} nanodollars were spent, and contexts are known for {known}"))?;
     for node in trace.contexts() {
         check_context(trace, node).map_err(|what| format!("{} of {}: {what}", node.id, trace.id()))?;
     }
@@ -30,7 +30,7 @@ pub fn check(trace: &Trace) -> Result<(), String> {
         return Ok(());
     }
     let (counted, there) = (trace.content_bytes(), trace.recounted_bytes());
-    ensure(counted == there, || format!("L: {} keeps {there} bytes and has counted {counted}", trace.id()))
+    ensure(counted == there, || format!("L: {} stores {there} bytes and has counted {counted}", trace.id()))
 }
 
 fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
@@ -82,7 +82,7 @@ fn check_context(trace: &Trace, node: &ContextNode) -> Result<(), String> {
     })?;
 
     ensure(node.lifecycle.seen as usize <= node.told.len(), || {
-        "G13: it has seen messages that nobody sent".into()
+        "G13: it has seen messages that were never sent".into()
     })?;
     ensure(node.lifecycle.rungs as usize <= trace.ladder(node).len(), || {
         "B21: there is no such rung".into()
@@ -189,7 +189,7 @@ fn check_graph(trace: &Trace, node: &ContextNode) -> Result<(), String> {
             let calls_in_flight = node.budget.held != node.budget.carved;
             node.lifecycle.exhausted.is_some() || calls_in_flight || nothing(node.budget.left_for_children())
         });
-        ensure(starved, || "the graph is paused, and nobody lacks anything".into())?;
+        ensure(starved, || "the graph is paused, but no context needs a larger budget".into())?;
     }
     let ready = run.steps.iter().filter(|step| step.ready.is_some()).count();
     ensure(ready == run.ready().count(), || "steps and their queue differ".into())?;

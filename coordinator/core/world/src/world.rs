@@ -112,7 +112,7 @@ impl World {
 
     /// The bytes of fields, values and events that the last command wrote.
     pub fn written(&self) -> usize {
-        self.written.expect("it is measured")
+        self.written.expect("the written bytes are measured")
     }
 
     fn measure(&mut self, order: Order) -> Result<Vec<Event>, Refusal> {
@@ -523,8 +523,10 @@ after {order:?}"
         let stored = trace.take_changes().fields.into_iter();
         let of_root = stored.filter(|(name, _)| Trace::SUMMARY_FIELDS.contains(&name.as_str()));
         let fields: HashMap<String, String> =
-            of_root.map(|(name, text)| (name, text.expect("it is written"))).collect();
-        Trace::summary(self.trace.id(), &fields).expect("it is readable").expect("it is there")
+            of_root.map(|(name, text)| (name, text.expect("the field was written"))).collect();
+        Trace::summary(self.trace.id(), &fields)
+            .expect("the summary can be read")
+            .expect("the summary exists")
     }
 
     pub fn node(&self, child: &str) -> &ContextNode {

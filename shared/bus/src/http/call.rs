@@ -421,7 +421,7 @@ mod tests {
     use crate::Stream;
 
     #[test]
-    fn a_filter_and_a_queue_are_what_their_names_say() {
+    fn a_filter_and_a_queue_match_their_names() {
         let trace = TraceId::from_u128(7).expect("not all zeros");
         let child = ChildId::new("writer").expect("a plain name");
         let mut filters: Vec<Filter> = Stream::ALL.iter().flat_map(|stream| stream.filters()).collect();
@@ -439,7 +439,7 @@ mod tests {
             assert_eq!(filter.to_string().parse(), Ok(filter.clone()), "{filter}");
             let call = Call::Read { filter };
             let text = serde_json::to_string(&call).expect("plain values");
-            assert_eq!(serde_json::from_str::<Call>(&text).expect("its own text"), call, "{text}");
+            assert_eq!(serde_json::from_str::<Call>(&text).expect("the text of the call"), call, "{text}");
         }
         assert!("agent.*".parse::<Filter>().is_err());
         let partition = domain::subject::Partition::new(3).expect("a small number");

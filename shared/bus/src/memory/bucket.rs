@@ -46,7 +46,7 @@ impl Memory {
             let fill = |storage: Storage| {
                 let (bytes, (first, last), max_bytes) = match storage {
                     Storage::Stream(stream) => {
-                        let log = state.logs.get(&stream).expect("every stream is there from the start");
+                        let log = state.logs.get(&stream).expect("every stream exists from the start");
                         (log.bytes(), log.places(), state.topology.max_bytes(stream))
                     }
                     Storage::Objects => (state.objects.bytes, (0, 0), state.topology.max_bytes_in(storage)),
@@ -71,7 +71,7 @@ impl Memory {
         let (name, stream) = (consumer.name(), consumer.stream());
         let count = move |memory: &Memory| {
             let state = memory.state();
-            let log = state.logs.get(&stream).expect("every stream is there from the start");
+            let log = state.logs.get(&stream).expect("every stream exists from the start");
             let Some(queue) = state.queues.get(&name) else { return Backlog::default() };
             let Ok(backlog) = queue.backlog(log);
             backlog

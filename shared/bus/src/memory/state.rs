@@ -93,7 +93,7 @@ impl Memory {
     }
 
     pub(crate) fn changed(&self, stream: Stream) -> &Notify {
-        self.shared.changed.get(&stream).expect("every stream is there from the start")
+        self.shared.changed.get(&stream).expect("every stream exists from the start")
     }
 
     /// Held only for short operations. A poisoned lock is safe to use: a panic leaves no half-made
@@ -105,7 +105,7 @@ impl Memory {
 
 impl State {
     pub(super) fn log(&mut self, stream: Stream) -> &mut Log {
-        self.logs.get_mut(&stream).expect("every stream is there from the start")
+        self.logs.get_mut(&stream).expect("every stream exists from the start")
     }
 }
 

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn who_we_are_is_read_from_the_address() {
+    fn the_user_is_read_from_the_address() {
         let read = |url| of_address(&addresses(url).unwrap());
         assert_eq!(read("nats://t0ken@b"), Some(("t0ken".into(), None)));
         assert_eq!(read("nats://a,nats://me:p%40ss@b"), Some(("me".into(), Some("p@ss".into()))));

@@ -103,7 +103,7 @@ mod tests {
     const LATER: Duration = Duration::from_secs(1);
 
     #[test]
-    fn what_the_server_says_is_read() {
+    fn denials_of_the_server_are_parsed() {
         let read = |said: &str| parse(said).map(|denied| (denied.action, denied.subject));
         let submit = Some((Action::Publish, "agent.submit".to_owned()));
         assert_eq!(read("Permissions Violation for Publish to \"agent.submit\""), submit);

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn g2_a_condition_that_gives_no_boolean_whatever_is_written_is_a_mistake() {
+    fn g2_a_condition_that_can_not_give_a_boolean_is_a_mistake() {
         let cases = [
             ("5", Some("it gives int, not true or false")),
             ("'done'", Some("it gives string, not true or false")),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn g3_what_it_read_is_known_before_and_after() {
+    fn g3_the_values_of_a_condition_are_known_before_and_after() {
         let condition = Condition::compile(
             "outputs.review.score > 0.5 && has(outputs.x) && steps.s.status == \"failed\"",
             "",

@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn g7_a_form_that_nobody_could_answer_is_refused_with_all_its_mistakes() {
+    fn g7_an_unanswerable_form_is_refused_with_all_its_mistakes() {
         let form = form(
             serde_json::json!({"choices": ["a", "A"], "schema": {}, "timeout_ms": 0, "remind_every_ms": 5,
             "default": "b", "who": "x".repeat(300)}),

@@ -271,7 +271,7 @@ impl Plan {
 
     /// Returns the definition that it was compiled from.
     pub fn definition(&self) -> TaskGraph {
-        serde_json::from_str(&self.source).expect("it was written from a definition")
+        serde_json::from_str(&self.source).expect("the source was written from a definition")
     }
 
     /// Returns every step with its place.

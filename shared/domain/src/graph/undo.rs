@@ -52,5 +52,5 @@ pub(super) fn read(def: &StepDef, path: &str, problems: &mut Problems) -> Option
 fn goal(def: &StepDef) -> Text {
     let done = def.task_description.as_ref().map_or("", Text::as_str);
     let goal = wording::cut(format!("Undo this task, which was done: {done}"), MAX_TEXT_BYTES - "…".len());
-    Text::new(goal).expect("it is not empty, and not too long")
+    Text::new(goal).expect("the goal is not empty, and not too long")
 }

@@ -258,6 +258,6 @@ mod tests {
         let read: Has = serde_json::from_str(&text).unwrap();
         assert_eq!(read, all);
         assert!(matches!(read.0[0].0, Cow::Borrowed(_)));
-        assert!(KNOWN.is_sorted(), "they are searched");
+        assert!(KNOWN.is_sorted(), "the list must be sorted for its binary search");
     }
 }

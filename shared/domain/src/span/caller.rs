@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn x2_what_was_sent_is_read_back_and_junk_is_no_caller() {
+    fn x2_sent_headers_are_read_back_and_invalid_ones_are_ignored() {
         let span = SpanId(0x00f0_67aa_0ba9_02b7);
         let sent = headers(trace(), span);
         assert_eq!(sent["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01");
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn x4_a_span_is_named_alike_by_everyone_and_differs_from_its_neighbours() {
-        assert_eq!(SpanId::of(trace(), "root"), SpanId(0x1adc_41d5_25fa_cabc), "the same for ever");
+        assert_eq!(SpanId::of(trace(), "root"), SpanId(0x1adc_41d5_25fa_cabc), "the id must never change");
         let other = TraceId::from_u128(trace().as_u128() + 1).unwrap();
         let mut ids: Vec<SpanId> = (0..10_000).map(|n| SpanId::of(trace(), &format!("a-{n}"))).collect();
         ids.extend([SpanId::of(trace(), ""), SpanId::of(other, "a-1"), SpanId::of(trace(), "root")]);

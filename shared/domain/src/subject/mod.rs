@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_subject_is_refused() {
+    fn a_text_that_is_not_a_subject_is_refused() {
         let bad = [
             "",
             "agent",

@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_stands_before_everything_and_others_are_not_ours() {
+    fn a_namespace_precedes_every_subject_and_other_namespaces_are_ignored() {
         let ours: Namespace = "team-a".parse().unwrap();
         assert_eq!(ours.subject(&Subject::Spawn), "team-a.agent.spawn");
         assert_eq!(ours.parse("team-a.agent.spawn"), Ok(Subject::Spawn));

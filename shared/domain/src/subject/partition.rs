@@ -62,6 +62,6 @@ mod tests {
         traces.for_each(|trace| counts[usize::from(Partition::of(trace, 64).0)] += 1);
         assert!(counts.iter().all(|count| (40..=180).contains(count)), "{counts:?}");
         let fixed = TraceId::from_u128(0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c).unwrap();
-        assert_eq!(Partition::of(fixed, 64).to_string(), "p32", "a trace's home is the same for ever");
+        assert_eq!(Partition::of(fixed, 64).to_string(), "p32", "the partition of a trace must never change");
     }
 }

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn x9_a_webhook_is_told_only_of_what_it_asked_for() {
+    fn x9_a_webhook_gets_only_the_events_that_it_asks_for() {
         let labels = |text: Value| serde_json::from_value::<Labels>(text).unwrap();
         let (docs, none) = (labels(json!({"team": "docs", "x": "y"})), Labels::default());
         let plain = read(with(&[])).unwrap();

@@ -55,7 +55,7 @@ async fn b16_a_redacted_message_stays_redacted_in_every_later_call() {
     let cluster = embedded(model.settings(), json!([checked(checks)])).await;
     let trace_id = trellis_tests::processes::fresh_trace();
     let answer = async {
-        trellis_tests::cluster::eventually("it asks", async || {
+        trellis_tests::cluster::eventually("the agent asks a question", async || {
             let trace = cluster.client.trace(trace_id).await;
             trace.root().is_some_and(|root| format!("{:?}", root.status).contains("Which?"))
         })
@@ -112,7 +112,7 @@ async fn b16_a_denied_answer_is_paid_and_asked_for_again() {
     assert_eq!(counts(&cluster, &outcome).await, [0, 2, 0]);
     let piece = tokio::time::timeout(trellis_tests::cluster::SOON, heard.next()).await.unwrap().unwrap();
     let piece = String::from_utf8_lossy(&piece.payload).into_owned();
-    assert!(piece.contains("I could not") && !piece.contains("damn"), "the first that is shown: {piece}");
+    assert!(piece.contains("I could not") && !piece.contains("damn"), "the first live output: {piece}");
     cluster.stop().await;
 }
 

@@ -57,8 +57,8 @@ async fn b16_a_human_approves_calls_once_each() {
         errors.len() == 1 && errors[0].contains("a human did not approve it: not before lunch"),
         "{errors:?}"
     );
-    assert_eq!(trace.root().unwrap().answers.len(), 4, "each was asked once");
-    assert_eq!(model.bill().len(), 4, "and no call was repeated");
+    assert_eq!(trace.root().unwrap().answers.len(), 4, "each question was asked once");
+    assert_eq!(model.bill().len(), 4, "no model call was repeated");
     check_bill(&model, &[&trace], 0);
 }
 

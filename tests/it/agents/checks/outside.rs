@@ -54,7 +54,7 @@ print(json.dumps({"decision": "change" if clean and right else "halt", "argument
     assert_eq!(
         asked.tool_calls[0].arguments.value(),
         &json!({"path": "outputs"}),
-        "the journal has the change"
+        "the journal has the changed arguments"
     );
     cluster.stop().await;
 }

@@ -83,7 +83,7 @@ async fn b16_a_denied_summary_is_dropped_and_the_agent_goes_on() {
     assert_eq!(status, EndStatus::Completed, "{:?}", decisions(&journal));
     assert!(compacted(&journal, CompactionKind::Dropped) > 0 && summaries(&journal).is_empty());
     assert!(decisions(&journal).iter().all(|decision| decision == "none before_call deny"));
-    assert_eq!(model.bill().len(), LAST + 1, "no summary is paid for");
+    assert_eq!(model.bill().len(), LAST + 1, "no summary was made");
     cluster.stop().await;
 }
 

@@ -10,7 +10,7 @@ use crate::agents::{call, say};
 /// proves: a denied call is not made, the model gets the check's name and reason, and every
 /// decision is in the journal.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
+async fn b16_a_denied_tool_call_is_not_made_and_the_model_gets_the_reason() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0 => call("fs_write", json!({"path": "outputs/a", "content": "rm -rf /"})),
         1 => call("fs_list", json!({"path": "outputs"})),
@@ -25,14 +25,14 @@ async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
     let cluster = embedded(model.settings(), json!([checked(checks)])).await;
     let (outcome, journal) = run(&cluster, "tidy up").await;
     let result = outcome.context.result.clone().unwrap().to_text();
-    assert!(result.starts_with("found: ") && !result.contains("outputs/a"), "it was not written: {result}");
+    assert!(result.starts_with("found: ") && !result.contains("outputs/a"), "the file was written: {result}");
     assert_eq!(decisions(&journal), ["no-rm before_tool deny"]);
     let errors = tool_errors(&journal);
     assert!(errors[0].contains("denied by the check `no-rm`: it matches pattern 1 of 1"), "{errors:?}");
-    assert!(prompts(&model).contains("denied by the check `no-rm`"), "the model is told");
+    assert!(prompts(&model).contains("denied by the check `no-rm`"), "the model receives the reason");
     // `small` ran before and after three calls; of the tool calls, one passed `paths` and `small`
     // before and after.
-    assert!(passes(&journal) > 6, "passes are in the journal too: {journal:#?}");
+    assert!(passes(&journal) > 6, "the journal lacks decisions to pass: {journal:#?}");
     assert_eq!(counts(&cluster, &outcome).await, [0, 1, 0]);
     // One event reports it.
     let events = cluster.client.bus.read(&Filter::EventsOf(outcome.trace_id)).await.unwrap();
@@ -44,7 +44,7 @@ async fn b16_a_denied_tool_call_is_not_made_and_the_model_is_told_why() {
 
 /// proves: redacted text is missing from model, tool, journal, events and live output.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_what_a_redaction_removed_is_nowhere() {
+async fn b16_redacted_text_is_stored_nowhere() {
     // The tool receives the redacted text of the first secret. The second secret is in the model's
     // own answer.
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
@@ -61,11 +61,11 @@ async fn b16_what_a_redaction_removed_is_nowhere() {
     let result = outcome.context.result.clone().unwrap().to_text();
     assert!(
         result.contains("the key is [redacted:keys], keep it"),
-        "the tool got the redacted text: {result}"
+        "the tool did not get the redacted text: {result}"
     );
     assert!(result.ends_with("and my own [redacted:keys]"), "{result}");
     assert!(!everything(&cluster, trace_id).await.contains("SECRET"));
-    assert!(!prompts(&model).contains("SECRET"), "what the model wrote is not sent back to it");
+    assert!(!prompts(&model).contains("SECRET"), "the model receives its own text redacted");
     let mut said = String::new();
     while !said.contains("my own") {
         let piece = tokio::time::timeout(trellis_tests::cluster::SOON, heard.next()).await.unwrap().unwrap();
@@ -136,7 +136,7 @@ async fn b16_a_check_halts_the_context() {
         assert!(said.contains("it matches pattern 1"), "{said}");
         assert_eq!(decisions(&journal), [format!("inside {moment} halt")]);
         assert_eq!(counts(&cluster, &outcome).await, [0, 0, 1]);
-        assert_eq!(model.bill().len(), calls, "the model is not called again");
+        assert_eq!(model.bill().len(), calls, "no further model call is made");
         cluster.stop().await;
     }
 }

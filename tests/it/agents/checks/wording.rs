@@ -97,7 +97,7 @@ async fn b16_a_change_outlives_a_compaction() {
     texts.sort();
     texts.dedup();
     // All outputs of the tool are the same text, so it is judged once.
-    assert_eq!(texts.len(), all, "no text is judged twice: {texts:#?}");
+    assert_eq!(texts.len(), all, "a text was checked twice: {texts:#?}");
     cluster.stop().await;
     std::fs::remove_dir_all(directory).unwrap();
 }
@@ -125,7 +125,7 @@ async fn b16_a_change_outlives_the_last_report() {
 /// proves: a message that arrives while the first call is checked is judged before it is sent,
 /// together with the inputs beside it.
 #[tokio::test(flavor = "multi_thread")]
-async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
+async fn b16_a_message_to_an_agent_is_checked_with_the_prompt_around_it() {
     let model = ModelServer::start(|prompt: &Prompt| match prompt.turn() {
         0 => call("fs_read", json!({"path": "input.json"})),
         _ => say("done"),
@@ -138,7 +138,7 @@ async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
     let cluster = guarded(&model, &directory, agent).await;
     let task = json!({"goal": "loop for long", "agent_id": "long", "trace_id": trace_id, "inputs": {"note": SECRET}});
     let tell = async {
-        eventually("its first call is checked", async || !judged(&directory).is_empty()).await;
+        eventually("the first call is checked", async || !judged(&directory).is_empty()).await;
         let told = json!({"id": "one", "text": "the other word is hunter2 too."});
         cluster.client.query(json!({"tell": {"trace_id": trace_id, "told": told}})).await;
         open(&directory);
@@ -149,7 +149,7 @@ async fn b16_a_message_to_an_agent_is_judged_with_what_it_is_joined_to() {
     assert_hidden(&model);
     let journal = cluster.client.journal(trace_id, &outcome.context.child_id).await;
     let expected = ["guard before_call change", "guard before_call change"];
-    assert_eq!(decisions(&journal), expected, "alone, and with the message");
+    assert_eq!(decisions(&journal), expected, "the prompt is checked alone, and with the message");
     cluster.stop().await;
     std::fs::remove_dir_all(directory).unwrap();
 }

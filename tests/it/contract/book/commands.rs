@@ -174,7 +174,7 @@ async fn run(name: &str, text: &str) -> Vec<String> {
     let path = steps.join("script");
     fs::write(&path, script).unwrap();
     let mut shell = place.shell(&path).spawn().expect("bash runs");
-    let group = Pid::from_raw(i32::try_from(shell.id().expect("it was not waited for")).unwrap());
+    let group = Pid::from_raw(i32::try_from(shell.id().expect("the shell still runs")).unwrap());
     let in_time = tokio::time::timeout(LONGEST, shell.wait()).await.is_ok();
     // Kills processes that the page left running, or that hang.
     let _ = killpg(group, Signal::SIGKILL);
@@ -235,12 +235,14 @@ pages! {
     concepts_lease = "docs/concepts/lease.md",
     concepts_pool = "docs/concepts/pool.md",
     concepts_run = "docs/concepts/run.md",
+    costs = "docs/costs.md",
     examples = "docs/examples.md",
     graphs = "docs/graphs.md",
     howto_ci = "docs/howto/ci.md",
     howto_machines = "docs/howto/machines.md",
     howto_mcp = "docs/howto/mcp.md",
     howto_observe = "docs/howto/observe.md",
+    howto_patterns = "docs/howto/patterns.md",
     howto_program = "docs/howto/program.md",
     howto_provider = "docs/howto/provider.md",
     howto_python_worker = "docs/howto/python-worker.md",
@@ -251,6 +253,7 @@ pages! {
     operations_cluster = "docs/operations/cluster.md",
     operations_production = "docs/operations/production.md",
     operations_troubleshooting = "docs/operations/troubleshooting.md",
+    protocol = "docs/protocol.md",
     reference_files = "docs/reference/files.md",
     schedules = "docs/schedules.md",
     security = "docs/security.md",

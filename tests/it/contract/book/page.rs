@@ -294,7 +294,7 @@ fn a_page_is_read_as_the_convention_says() {
 }
 
 #[test]
-fn what_is_shown_is_compared() {
+fn shown_commands_are_compared() {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     for (expected, printed, same) in [
         ("a … c", "a   b c\n", true),

@@ -56,7 +56,7 @@ fn the_reference_of_the_command_line_is_that_of_the_program() {
     for name in ["cli.md", "settings.md"] {
         let path = repository().join("docs/reference").join(name);
         let stored = fs::read_to_string(&path).unwrap();
-        let (by_hand, _) = stored.split_once(BEGIN).expect("the mark of what the program makes");
+        let (by_hand, _) = stored.split_once(BEGIN).expect("the mark before the generated part");
         let text = format!("{by_hand}{BEGIN}\n{}\n", fs::read_to_string(made.join(name)).unwrap().trim_end());
         if std::env::var_os("TRELLIS_WRITE_SCHEMAS").is_some() {
             fs::write(&path, &text).unwrap();
@@ -197,11 +197,7 @@ fn every_code_of_an_error_says_what_to_do() {
     for (path, text) in &sources {
         // The one place that passes a code on.
         for found in by_name.captures_iter(text).filter(|found| &found[1] != "code") {
-            assert!(
-                found[1].starts_with('"'),
-                "{path}: the code {} is no text that this test reads",
-                &found[1]
-            );
+            assert!(found[1].starts_with('"'), "{path}: this test can't read the code {}", &found[1]);
         }
     }
 
@@ -249,5 +245,5 @@ fn every_event_is_described_with_its_fields() {
     }
     assert!(wrong.is_empty(), "docs/reference/events.md:\n{}", wrong.join("\n"));
     let rows = all("(?m)^\\| `([a-z_]+)` \\|", &page);
-    assert_eq!(rows, named, "rows of events that there are not");
+    assert_eq!(rows, named, "rows of events that do not exist");
 }

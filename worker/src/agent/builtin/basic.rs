@@ -24,7 +24,7 @@ pub(super) async fn sleep(run: &Run<'_>, parameters: Parameters<'_>) -> Result<V
 
 pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict, InvalidParameter> {
     let times = parameters.get_or("times", u32::MAX)?;
-    let message = parameters.get_or("message", "told to fail".to_owned())?;
+    let message = parameters.get_or("message", "failed as requested".to_owned())?;
     let retryable = parameters.get_or("retryable", true)?;
     if run.attempt.number() > times {
         return Ok(goal(run.work()));
@@ -33,5 +33,5 @@ pub(super) fn fail(run: &Run<'_>, parameters: Parameters<'_>) -> Result<Verdict,
 }
 
 pub(super) fn panic(run: &Run<'_>) -> Result<Verdict, InvalidParameter> {
-    panic!("told to panic, in attempt {}", run.attempt.number())
+    panic!("panic as requested, in attempt {}", run.attempt.number())
 }

@@ -22,11 +22,11 @@ use super::{
 /// invalid parameter.
 pub const HELP: [(&str, &str); 10] = [
     ("echo", "answers with its goal"),
-    ("sleep", "waits, then answers with its goal\n  ms  how long, in milliseconds (1000)"),
+    ("sleep", "waits, then answers with its goal\n  ms  the wait in milliseconds (1000)"),
     (
         "fail",
         "fails, then answers with its goal\n  times      how many attempts fail (all)\n  message    the \
-         error (\"told to fail\")\n  retryable  whether another attempt may follow (true)",
+         error (\"failed as requested\")\n  retryable  true if another attempt may follow (true)",
     ),
     (
         "spend",

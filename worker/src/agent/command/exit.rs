@@ -46,14 +46,14 @@ impl Exit {
 
     pub(super) fn describe(self) -> String {
         match self {
-            Exit::Success => "ended well".into(),
+            Exit::Success => "ended with exit code 0".into(),
             Exit::Code(code) => format!("ended with exit code {code}"),
             Exit::Signal(number) => {
                 let name = Signal::try_from(number).map_or("unknown", Signal::as_str);
                 let perhaps = match Signal::try_from(number) {
-                    Ok(Signal::SIGKILL) => "; the kernel sends it where memory runs out",
+                    Ok(Signal::SIGKILL) => "; the kernel sends it when memory runs out",
                     Ok(Signal::SIGXCPU) => "; its processor time was used up",
-                    Ok(Signal::SIGXFSZ) => "; a file was larger than it may be",
+                    Ok(Signal::SIGXFSZ) => "; a file exceeded its size limit",
                     Ok(Signal::SIGSYS) => "; it made a system call that its sandbox forbids",
                     Ok(_) | Err(_) => "",
                 };

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_lacks_something_is_told_how_to_get_it() {
+    fn a_program_that_lacks_something_gets_a_hint() {
         let file = std::env::temp_dir().join(format!("trellis-hint-{}.py", std::process::id()));
         std::fs::write(&file, "print(1)").unwrap();
         let name = file.display().to_string();

@@ -35,7 +35,7 @@ pub(super) async fn start(
     let policy = policy(run, workspace, start).map_err(|verdict| (verdict, None))?;
     Program::start(sandbox, policy, workspace.clone()).await.map_err(|error| match error {
         NotStarted::Helper { source, .. } => {
-            (retryable(format!("the sandbox could not be made: {source}")), None)
+            (retryable(format!("the sandbox could not be created: {source}")), None)
         }
         NotStarted::Passing(_) => (retryable(error.to_string()), None),
         NotStarted::Broken(_) | NotStarted::TooLarge => (failed(error.to_string()), None),

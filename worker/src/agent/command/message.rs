@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn i4_a_message_that_can_not_be_understood_is_answered_with_what_is_wrong() {
+    fn i4_an_invalid_message_is_answered_with_its_mistake() {
         for (line, id, says) in [
             (r#"{"type": "toool", "id": "1", "tool": "fs.list"}"#, Some("1"), "did you mean `tool`?"),
             (r#"{"type": "toool"}"#, None, "did you mean `tool`?"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn i4_what_is_no_message_stays_plain_output() {
+    fn i4_lines_that_are_not_messages_stay_plain_output() {
         for line in
             ["", "text", "{", "{ not json", r#"{"answer": 42}"#, r#"{"type": "invoice", "total": 7}"#, "[1]"]
         {

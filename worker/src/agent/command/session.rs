@@ -154,8 +154,8 @@ impl Session<'_> {
                 Event::TooLong => {
                     return self
                         .end_program(beyond(
-                            "what the program wrote",
-                            &SetLimit::built_in("the most bytes of a line", sandbox::MAX_LINE_BYTES),
+                            "a line of the program's output",
+                            &SetLimit::built_in("the maximum bytes of a line", sandbox::MAX_LINE_BYTES),
                         ))
                         .await;
                 }
@@ -165,8 +165,8 @@ impl Session<'_> {
             if written > MAX_OUTPUT_BYTES {
                 return self
                     .end_program(beyond(
-                        "what the program wrote",
-                        &SetLimit::built_in("the most bytes of all its lines", MAX_OUTPUT_BYTES),
+                        "the program's output",
+                        &SetLimit::built_in("the maximum bytes of its lines together", MAX_OUTPUT_BYTES),
                     ))
                     .await;
             }
@@ -176,8 +176,8 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Invalid { why, .. } if self.invalid == MAX_INVALID => {
-                    let said = format!("an invalid message of the program ({why})");
-                    let limit = SetLimit::built_in("the most invalid messages", MAX_INVALID);
+                    let said = format!("another invalid message of the program ({why})");
+                    let limit = SetLimit::built_in("the maximum number of invalid messages", MAX_INVALID);
                     return self.end_program(beyond(&said, &limit)).await;
                 }
                 ParsedLine::Invalid { id, why } => {
@@ -206,8 +206,9 @@ impl Session<'_> {
                     continue;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { .. }) if self.costs == MAX_COSTS => {
-                    let limit = SetLimit::built_in("the most costs that a program reports", MAX_COSTS);
-                    return self.end_program(beyond("one more cost", &limit)).await;
+                    let limit =
+                        SetLimit::built_in("the maximum number of costs that a program reports", MAX_COSTS);
+                    return self.end_program(beyond("another cost", &limit)).await;
                 }
                 ParsedLine::Message(ProgramMessage::Cost { id, key, usd, tokens }) => {
                     self.costs += 1;
@@ -414,13 +415,13 @@ impl Session<'_> {
             Hold::Halt { context, dimension, .. } => exhausted(&context, dimension),
             // The key was reported before, and only the first report is booked.
             Hold::Refused(_) if is_known => {
-                return Ok("this key was reported before, and the first report counts");
+                return Ok("this key was reported before, and only the first report is booked");
             }
             Hold::News(_) => wire::Refusal::unexpected("hold").message,
             Hold::Refused(refusal) => refusal.message,
         };
-        tracing::warn!(%amount, "a cost of the program is more than what is left; the rest is disputed");
-        Err(format!("{why}; what does not fit is a disputed charge"))
+        tracing::warn!(%amount, "a cost of the program exceeds the remaining budget; the rest is disputed");
+        Err(format!("{why}; the rest is a disputed charge"))
     }
 
     /// The whole output of a tool. A large output is read from the object store, never from its

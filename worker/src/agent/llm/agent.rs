@@ -242,7 +242,7 @@ impl<'a> Agent<'a> {
         let fit = |window: &Window| {
             let messages = window.fit(self.size(), self.reserved(tools, closing), self.estimate());
             messages.map_err(|overfull| {
-                let why = "the role, the task, the tools and the newest step need so much";
+                let why = "the role, the task, the tools and the newest step need this many tokens";
                 limit_exceeded(&UsedLimit::new("window_tokens", overfull.needed, overfull.size).with(why))
             })
         };

@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn w7_the_same_prompt_is_told_once_and_then_ends() {
+    fn w7_the_same_prompt_gets_one_warning_and_then_ends_the_context() {
         let sent = |messages: &[Message]| format!("{messages:?}");
         let messages = [Message::User("Your task: count".into())];
         assert_eq!(find(None, &messages, sent), Repetition::None);

@@ -113,7 +113,7 @@ impl Agent<'_> {
             }
             CallOutcome::Halted(verdict) => Err(verdict),
             CallOutcome::Asks { question } => Err(plain_question(question)),
-            CallOutcome::News(_) => unreachable!("a summary takes no news"),
+            CallOutcome::News(_) => unreachable!("a summary asks for no news"),
             CallOutcome::CannotAfford(Shortage { pause: true, .. }) => Err(Verdict::OutOfBudget),
             CallOutcome::CannotAfford(Shortage { why, .. }) => {
                 tracing::debug!(why, "the money that is left");

@@ -252,16 +252,16 @@ fn i3_files_of_a_killed_worker_are_removed_and_those_of_a_running_one_stay() {
     let other = WorkerDirectory::open(Some(&outer), &id("other")).unwrap();
     let namesake = WorkerDirectory::open(Some(&outer), &id("one")).unwrap();
     assert_ne!(one.path(), namesake.path());
-    assert!(workspace.path().exists(), "the files of a running worker stay");
+    assert!(workspace.path().exists(), "the files of a running worker remain");
     assert!(outer.join("operator/file").exists());
     drop(other);
     drop(workspace);
     drop(one);
-    assert!(!outer.join("one.2.worker").exists(), "a worker that ends leaves nothing");
+    assert!(!outer.join("one.2.worker").exists(), "an ended worker leaves no files");
     drop(namesake);
     assert!(outer.join("theirs.worker/file").exists() && outer.join("one.worker/file").exists());
     let names = std::fs::read_dir(&outer).unwrap().count();
-    assert_eq!(names, 4, "the operator's own");
+    assert_eq!(names, 4, "the operator's own files remain");
     remove(&outer).unwrap();
 }
 

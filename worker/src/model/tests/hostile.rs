@@ -181,7 +181,7 @@ async fn s5_a_call_that_was_not_sent_costs_nothing() {
 /// proves: an invalid answer is a failure, no redirect is followed, and no impossible number is
 /// used.
 #[tokio::test(flavor = "multi_thread")]
-async fn s5_what_is_no_answer_is_a_failure() {
+async fn s5_an_invalid_answer_is_a_failure() {
     let minute = Duration::from_secs(60);
     for to in ["file:///etc/passwd", "http://127.0.0.1:1/", "gopher://x/", "//[::1]/"] {
         let away = format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 0\r\n\r\n");
@@ -213,7 +213,7 @@ async fn s5_what_is_no_answer_is_a_failure() {
              data: [DONE]\n\n"
         );
         match attacked(Protocol::Openai, Attack::once(format!("{OK}\r\n{body}")), minute).await {
-            Ok(answer) => assert_eq!(answer.usage, None, "{usage}: nothing is made of it"),
+            Ok(answer) => assert_eq!(answer.usage, None, "{usage}: an invalid usage was used"),
             Err(Error::Unknown { .. }) => {}
             Err(other) => panic!("{usage}: {other:?}"),
         }

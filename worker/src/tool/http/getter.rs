@@ -223,7 +223,7 @@ impl Getter {
     async fn read(&self, url: &Url, mut answer: Response) -> Output {
         let status = answer.status();
         if answer.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(format!("{status}: the answer of `{url}` is encoded, which was not asked for"));
+            return Err(format!("{status}: the answer of `{url}` has an encoding that was not requested"));
         }
         let kind =
             answer.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).map(str::to_lowercase);

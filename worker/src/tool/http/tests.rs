@@ -230,13 +230,13 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     // values.
     let echoed =
         call(to_here, &format!("{here}/echo?k={{{{secret:KEY}}}}&l=1"), "a {{secret:KEY}} b").await.unwrap();
-    assert!(echoed.contains("GET /echo?k=[KEY]&l=1 HTTP"), "escaped, so that it is one value: {echoed}");
+    assert!(echoed.contains("GET /echo?k=[KEY]&l=1 HTTP"), "the value is not escaped: {echoed}");
     assert!(echoed.contains("x-key: a [KEY] b"), "{echoed}");
 
     let refused = call(to_here, &format!("{there}/echo"), "{{secret:KEY}}").await.unwrap_err();
     assert!(refused.contains("may not be sent to") && refused.contains("nothing was sent"), "{refused}");
     let refused = call(&["127.0.0.1"], &format!("{here}/echo"), "{{secret:KEY}}").await.unwrap_err();
-    assert!(refused.contains("https"), "another port, and not https: {refused}");
+    assert!(refused.contains("https"), "another port without https was allowed: {refused}");
     let refused = call(to_here, "http://{{secret:KEY}}.localhost/echo", "x").await.unwrap_err();
     assert!(refused.contains("in the path or the query"), "{refused}");
     for header in ["Host", "cookie", "Proxy-Authorization", "a b"] {
@@ -258,7 +258,7 @@ async fn s8_http_get_sends_a_secret_only_to_hosts_that_may_have_it() {
     let refused = call(to_here, &format!("{here}/{there}/echo?k={{{{secret:KEY}}}}"), "x").await.unwrap_err();
     assert!(refused.contains("with a secret in the address"), "{refused}");
     let echoed = call(to_here, &format!("{here}/{here}/echo"), "{{secret:KEY}}").await.unwrap();
-    assert!(echoed.contains("x-key: [KEY]"), "the same host: {echoed}");
+    assert!(echoed.contains("x-key: [KEY]"), "a redirect to the same host lost the secret: {echoed}");
 
     // The answer is cut within the value, and no part of the value is left.
     let cut = call(to_here, &format!("{here}/long"), "{{secret:KEY}}").await.unwrap();

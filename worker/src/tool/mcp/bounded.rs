@@ -119,7 +119,7 @@ impl<T: Transport<RoleClient>> Transport<RoleClient> for BoundedTransport<T> {
                 TakeOutcome::TooMany => {
                     self.held = Some((message, until));
                     if timeout_at(until, self.questions.answered.notified()).await.is_err() {
-                        self.last.tell("it asks questions and does not read the answers");
+                        self.last.tell("it sends requests and does not read the answers");
                         return None;
                     }
                 }

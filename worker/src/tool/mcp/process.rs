@@ -86,7 +86,7 @@ impl Process {
         let sandbox =
             sandbox.ok_or("this worker can't run programs: no executable for the sandbox is configured")?;
         let directory = empty_directory(&confinement.directory.join("mcp").join(name))
-            .map_err(|error| format!("its directory could not be made: {error}"))?;
+            .map_err(|error| format!("its directory could not be created: {error}"))?;
         let launched = sandbox.launch(policy(settings, directory)?, None).await;
         let LaunchedSandbox { helper, input, output, errors, read, report } =
             launched.map_err(|error| error.to_string())?;

@@ -65,7 +65,7 @@ impl Supervisor {
             if up_for.is_some_and(|up| up >= STABLE_AFTER) {
                 outage.ended();
             }
-            outage.failed(&format!("`{name}` is not running; agents that call it are told why"));
+            outage.failed(&format!("`{name}` is not running; agents that call it receive the reason"));
             tracing::debug!(server = name, why, "why");
             pause = match up_for {
                 Some(up) if up >= STABLE_AFTER => Duration::ZERO,

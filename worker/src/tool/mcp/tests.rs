@@ -242,9 +242,9 @@ async fn mcp_no_process_outlives_the_servers() {
          {{stdio: 'ignore'}}); process.on('SIGTERM', () => {{}}); setInterval(() => {{}}, 1000)"
     );
     let servers = start("deaf", program(&["-e", &script, &word]));
-    eventually("both run", || processes(&word).len() == 2).await;
+    eventually("both processes run", || processes(&word).len() == 2).await;
     servers.stop().await;
-    eventually("both have ended", || processes(&word).is_empty()).await;
+    eventually("both processes have ended", || processes(&word).is_empty()).await;
 }
 
 #[tokio::test]
@@ -348,7 +348,7 @@ async fn mcp_a_server_that_failed_once_delays_no_agent_while_it_restarts() {
         "the failure is known at once"
     );
     let server = servers.named("deaf").unwrap();
-    eventually("it is restarted", || matches!(*server.state.borrow(), State::Starting)).await;
+    eventually("the server is restarted", || matches!(*server.state.borrow(), State::Starting)).await;
     assert!(servers.ready(|_| true).now_or_never().is_some());
     servers.stop().await;
 }

@@ -23,7 +23,7 @@ fn research(more: Value) -> World {
 }
 
 #[test]
-fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synthesises() {
+fn g6_aggregate_merges_duplicates_with_their_authors_and_the_graphs_agent_synthesises() {
     let mut world = research(json!({}));
     world.run("researcher-1", "ants dig");
     world.run("researcher-2", "ants fly");
@@ -45,7 +45,7 @@ fn g6_aggregate_drops_duplicates_keeps_who_found_what_and_the_graphs_agent_synth
         "Report on ants.\n\nSynthesize these findings:\nResearcher 1 (also Researcher 3): ants dig\n\n\
          Researcher 2: ants fly\n\nMissing, with no result: researcher-4"
     );
-    assert!(work.inputs.is_empty() && work.children.is_empty(), "its own context only");
+    assert!(work.inputs.is_empty() && work.children.is_empty(), "the synthesis has only its own context");
     world.run("graph", "ants dig and fly");
     let outcome = serde_json::to_value(world.trace.outcome(&id("graph")).unwrap()).unwrap();
     assert_eq!(outcome["result"], "ants dig and fly");
@@ -76,7 +76,7 @@ fn g6_aggregate_waits_for_all_or_its_timeout() {
 
     let mut world = research(json!({"aggregate": {"timeout_ms": 5000}}));
     world.pass(5000);
-    assert_eq!(world.status("graph"), "failed", "nothing was found in time");
+    assert_eq!(world.status("graph"), "failed", "no step succeeded in time");
     world.rest();
 }
 
@@ -123,7 +123,7 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     world.hold(&lease, "1", cents(30)).unwrap();
     world.settle(&lease, "1", cents(30)).unwrap();
     world.complete(&lease, "found").unwrap();
-    assert_eq!(world.node("graph").limits.max_steps, 20, "the steps have their own");
+    assert_eq!(world.node("graph").limits.max_steps, 20, "the steps have their own limit");
     world.run("researcher-2", "found too");
 
     let node = world.node("graph");
@@ -137,10 +137,13 @@ fn b17_the_profile_of_a_graphs_own_agent_binds_its_synthesis() {
     let (lease_of_it, call_id) = (lease.clone(), "2".parse().unwrap());
     let answer =
         world.ask_hold(Hold { lease: lease_of_it, call_id, amount: cents(5), closing: false, seen: None });
-    assert!(matches!(answer, Answer::Wait(_)), "the call in flight may cost less: {answer:?}");
+    assert!(matches!(answer, Answer::Wait(_)), "the hold does not wait for the call in flight: {answer:?}");
     world.settle(&lease, "1", cents(6)).unwrap();
     let events = world.hold(&lease, "2", cents(5)).unwrap();
-    assert!(matches!(events[..], [Event::PlaceLost { .. }]), "it can't be had any more: {events:?}");
+    assert!(
+        matches!(events[..], [Event::PlaceLost { .. }]),
+        "the hold keeps its place, although it can't fit: {events:?}"
+    );
     world.hold(&lease, "3", cents(4)).unwrap();
     world.settle(&lease, "3", cents(4)).unwrap();
     world.raise("graph", 120).unwrap();
@@ -232,11 +235,11 @@ fn g6_the_synthesis_of_a_race_has_the_winners_finding() {
 
     let mut world = race();
     world.pass(1000);
-    assert_eq!(world.status("graph"), "failed", "without a winner there is nothing to write up");
+    assert_eq!(world.status("graph"), "failed", "without a winner the synthesis does not run");
 }
 
 #[test]
-fn g6_a_long_list_of_what_is_missing_leaves_room_for_what_was_found() {
+fn g6_a_long_list_of_missing_steps_leaves_room_for_the_findings() {
     let name = |n: usize| format!("a-step-with-a-name-that-people-would-give-it-{n:05}");
     let steps: Vec<Value> = (0..1_500).map(|n| step(&name(n), json!({}))).collect();
     let mut world = World::new();

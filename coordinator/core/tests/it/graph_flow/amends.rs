@@ -146,7 +146,7 @@ fn g13_steps_that_move_before_they_begin_still_read_and_ask() {
 }
 
 #[test]
-fn g13_what_has_begun_ended_or_been_skipped_can_not_change() {
+fn g13_steps_that_began_ended_or_were_skipped_can_not_change() {
     let mut world = World::with_graph(json!({"steps": [
         step("done", json!({})),
         step("never", json!({"when": "false"})),
@@ -188,21 +188,25 @@ fn g13_what_has_begun_ended_or_been_skipped_can_not_change() {
 }
 
 #[test]
-fn g13_an_amend_is_made_once_and_only_of_what_it_was_made_for() {
+fn g13_an_amend_is_made_once_and_only_of_its_revision() {
     let mut world = World::with_graph(three());
     let (_, _, graph) = definition(&world);
     let mut longer = graph.clone();
     longer["steps"].as_array_mut().unwrap().push(step("d", json!({})));
     assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap().len(), 1);
-    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "the second delivery");
+    assert_eq!(
+        world.amend(None, "am-1", 0, longer.clone()).unwrap(),
+        [],
+        "the second delivery changes nothing"
+    );
     assert_eq!(refused(world.amend(None, "am-1", 0, graph.clone())), "amend_conflict");
     assert_eq!(refused(world.amend(None, "am-2", 0, graph.clone())), "graph_moved");
     let original = world.orders[0].1.clone();
-    assert_eq!(world.handle(original).unwrap(), [], "the submission again is the same submission");
+    assert_eq!(world.handle(original).unwrap(), [], "the same submission again changes nothing");
     for name in ["a", "b", "c", "d"] {
         world.run(name, 1);
     }
-    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "after the end too");
+    assert_eq!(world.amend(None, "am-1", 0, longer.clone()).unwrap(), [], "a late delivery changes nothing");
     assert_eq!(refused(world.amend(None, "am-3", 1, longer)), "ended");
     assert_eq!(refused(World::with_root(json!({})).amend(None, "am-1", 0, graph)), "runs_no_graph");
 }
@@ -339,7 +343,7 @@ fn g13_an_amend_counts_its_steps_for_max_contexts() {
 }
 
 #[test]
-fn g13_what_an_amend_writes_is_bounded_by_the_definition() {
+fn g13_the_size_of_an_amend_is_bounded_by_the_definition() {
     let items: Vec<u32> = (0..500).collect();
     let mut world = World::new();
     let graph = json!({"child_id": "graph", "mode": "parallel", "inputs": {"list": items}, "steps": [
@@ -361,7 +365,7 @@ fn g13_what_an_amend_writes_is_bounded_by_the_definition() {
     let bytes = serde_json::to_string(&graph).unwrap().len();
     assert!(
         written[0] < 4 * bytes + 8_000,
-        "the first wrote {} bytes, {bytes} are the definition",
+        "the first amend wrote {} bytes, the definition has {bytes}",
         written[0]
     );
     assert!(written[99] < written[0] + 8_000, "{} and then {}", written[0], written[99]);
@@ -407,7 +411,7 @@ fn g13_the_items_of_a_group_all_run_the_steps_that_the_first_ran() {
 // The shard also calls `Trace::amended` for its reply after a refused amend, so it must not panic
 // here.
 #[test]
-fn g13_an_amend_of_a_run_that_nobody_knows_is_refused_and_ends_no_coordinator() {
+fn g13_an_amend_of_an_unknown_run_is_refused_and_ends_no_coordinator() {
     use trace::Amend;
     let world = World::new();
     let graph: domain::graph::TaskGraph = domain::decode::value(&three()).unwrap();

@@ -43,7 +43,7 @@ fn g1_a_group_runs_once_for_each_element_with_keys_of_its_own() {
     assert_eq!(inputs(&world, "after"), json!({"texts": texts}));
     world.run("after", "done");
     let outcome = world.trace.graph_outcome(world.node("graph")).unwrap();
-    assert_eq!(outcome.steps[0].result, Some(texts.into()), "the report of the step is the list");
+    assert_eq!(outcome.steps[0].result, Some(texts.into()), "the result of the step is the list");
     assert!(outcome.steps[0].steps.is_empty());
     expect(&world, "graph", &[("map", "succeeded"), ("after", "succeeded")]);
     assert_eq!(verdict(&world), GraphVerdict::Succeeded);
@@ -51,7 +51,7 @@ fn g1_a_group_runs_once_for_each_element_with_keys_of_its_own() {
 }
 
 #[test]
-fn g1_what_an_item_wrote_is_deleted_when_it_ends_and_its_result_stays() {
+fn g1_values_of_an_item_are_deleted_at_its_end_and_its_result_remains() {
     let mut world = World::with_graph(graph(json!({})));
     let keys = |world: &World| world.trace.values().keys().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(keys(&world), ["map-1.index", "map-1.item", "map-2.index", "map-2.item", "tone", "topics"]);
@@ -175,7 +175,7 @@ fn g1_a_mapped_group_runs_in_a_loop_a_race_and_with_an_agent_of_its_own() {
     assert_eq!(
         inputs(&world, "map-2"),
         json!({"item": "bees", "index": 1}),
-        "its own agent has the element too"
+        "the agent of the group has the element too"
     );
     world.run("map-1", "ants!");
     world.run("map-2", "bees!");

@@ -71,7 +71,7 @@ fn l_a_graph_with_more_steps_than_contexts_allowed_is_refused() {
 }
 
 #[test]
-fn g3_when_false_skips_the_step_and_what_needs_it_and_the_event_shows_what_it_saw() {
+fn g3_when_false_skips_the_step_and_its_dependants_and_the_event_shows_the_values() {
     let mut world = World::with_graph(json!({"mode": "parallel", "steps": [
         step("review", json!({"output_to": "review"})),
         step("publish", json!({"when": "outputs.review.score > 0.5", "output_to": "page"})),
@@ -105,7 +105,7 @@ fn g3_when_false_skips_the_step_and_what_needs_it_and_the_event_shows_what_it_sa
             ("rich", "skipped"),
         ],
     );
-    assert_eq!(verdict(&world), GraphVerdict::Succeeded, "skipping is not failing");
+    assert_eq!(verdict(&world), GraphVerdict::Succeeded, "a skipped step is not a failure");
     world.rest();
 }
 

@@ -74,7 +74,7 @@ fn g4_best_effort_gives_null_for_missing_inputs_and_one_success_is_enough() {
     }
     assert_eq!((world.status("graph").as_str(), verdict(&world)), ("completed", GraphVerdict::Succeeded));
     let report = world.trace.graph_outcome(world.node("graph")).unwrap();
-    assert_eq!(report.failed.len(), 4, "and what failed is still named");
+    assert_eq!(report.failed.len(), 4, "the report still names the failed steps");
     world.rest();
 }
 

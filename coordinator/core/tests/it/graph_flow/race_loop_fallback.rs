@@ -64,7 +64,7 @@ fn g1_a_loop_runs_until_its_condition_holds_or_its_bound_is_reached() {
     for _ in 0..3 {
         round(&mut world, false);
     }
-    assert_eq!(queued(&world), ["publish"], "the last round stands");
+    assert_eq!(queued(&world), ["publish"], "the result of the last round is used");
     let report = world.trace.graph_outcome(world.node("graph")).unwrap();
     assert_eq!(report.steps[0].reason.as_deref(), Some("ended at its limit of 3 rounds"));
     assert_eq!(report.steps[0].contexts.len(), 3);

@@ -148,9 +148,13 @@ fn g5_a_race_and_a_synthesis_show_their_result_once() {
     world.run("graph", "in short");
     let (_, answer) = answered(&mut world);
     assert_eq!(answer.result.as_ref().unwrap().value(), &json!("in short"));
-    assert_eq!(shown(&answer), json!([{"id": "a", "status": "succeeded"}]), "the synthesis stands for it");
+    assert_eq!(
+        shown(&answer),
+        json!([{"id": "a", "status": "succeeded"}]),
+        "the synthesis replaces the result"
+    );
     let in_outcome = reports(&world)[0].result.clone().unwrap();
-    assert_eq!(in_outcome.value(), &json!("a long finding"), "the outcome has it");
+    assert_eq!(in_outcome.value(), &json!("a long finding"), "the outcome has the result");
 }
 
 #[test]
@@ -198,7 +202,7 @@ fn g5_a_report_is_bounded_and_says_what_it_leaves_out() {
     let (_, answer) = answered(&mut world);
     assert_eq!((answer.steps.len(), answer.left_out), (1_000, 200));
     let last = answer.steps.last().unwrap();
-    assert_eq!(last.id.as_str(), "s1100", "what did not succeed is listed before what did");
+    assert_eq!(last.id.as_str(), "s1100", "failed steps are listed before succeeded ones");
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn g5_steps_in_groups_that_are_left_out_are_counted() {
 }
 
 #[test]
-fn g4_what_a_stopped_step_wrote_is_no_output_of_its_run() {
+fn g4_values_of_a_stopped_step_are_not_outputs_of_its_run() {
     for (graph, ends) in [(json!({"race": true}), "completed"), (json!({"mode": "parallel"}), "failed")] {
         let mut graph = graph;
         graph["steps"] =

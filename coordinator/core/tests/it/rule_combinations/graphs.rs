@@ -109,7 +109,7 @@ fn g6_the_profile_of_the_synthesis_does_not_govern_the_steps() {
 }
 
 #[test]
-fn g5_what_was_stopped_did_not_succeed() {
+fn g5_a_stopped_step_did_not_succeed() {
     let mut world = World::new();
     world.cancel(None).unwrap();
     world.submit_graph(json!({"steps": [step("a", json!({}))]})).unwrap();

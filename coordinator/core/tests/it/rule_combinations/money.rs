@@ -33,7 +33,7 @@ fn b12_an_aborted_context_does_not_park_for_a_human() {
 }
 
 #[test]
-fn b9_a_resume_that_tells_of_a_call_twice_is_refused() {
+fn b9_a_resume_that_names_a_call_twice_is_refused() {
     let mut world = World::with_root(json!({}));
     let root = world.claim("root");
     world.hold(&root, "c", cents(10)).unwrap();

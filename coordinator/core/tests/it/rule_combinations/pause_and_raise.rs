@@ -22,7 +22,7 @@ fn b8_a_step_that_uses_up_a_pausing_graph_pauses_and_follows_the_raise() {
         assert_eq!(
             world.node("a").budget.ceilings.limit.cost_usd,
             Usd::from_cents(100),
-            "its ceiling was the graph's"
+            "the step has the ceiling of the graph"
         );
         let again = world.claim("a");
         world.pay(&again, "c2", cents(5)).unwrap();
@@ -89,7 +89,7 @@ fn b8_b10_a_correction_resumes_a_paused_context() {
 }
 
 #[test]
-fn b8_raising_an_overspent_grant_asks_for_what_its_claim_grows_by() {
+fn b8_raising_an_overspent_grant_takes_the_growth_of_its_hold() {
     let mut world = World::with_root(json!({"max_cost_usd": 2}));
     let root = world.claim("root");
     let grant = json!({"goal": "a", "child_id": "a", "max_cost_usd": 1, "funding": "granted", "on_exhausted": "pause"});
@@ -109,7 +109,7 @@ fn b8_a_graph_that_paused_because_of_a_grant_continues_when_the_grant_returns() 
             step("c", json!({"max_cost_usd": 1, "funding": "granted"})),
         ]}));
     world.run("x1", "ok");
-    assert_eq!(world.status("g"), "paused", "all is carved out for `c`");
+    assert_eq!(world.status("g"), "paused", "the whole budget is carved out for `c`");
     world.run("c", "ok");
     world.run("x2", "ok");
     assert_eq!(world.status("graph"), "completed");
@@ -164,7 +164,7 @@ fn b8_a_raise_between_the_denial_and_its_report_is_not_missed() {
 
 /// The same race, with a returned grant or a corrected estimate instead of the raise.
 #[test]
-fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
+fn b8_money_that_returns_between_a_denial_and_its_report_is_not_missed() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
     let root = world.claim("root");
     let granted = json!({"goal": "a", "child_id": "a", "max_cost_usd": 0.08, "funding": "granted"});
@@ -174,7 +174,7 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
     assert!(matches!(world.hold(&b, "c", cents(5)).unwrap_err(), Refusal::Denied(_)));
     world.complete(&a, "done").unwrap();
     world.report(&b, Verdict::OutOfBudget).unwrap();
-    assert_eq!(world.status("b"), "working", "it is queued again");
+    assert_eq!(world.status("b"), "working", "the context is queued again");
     let b = world.claim("b");
     world.pay(&b, "c", cents(5)).unwrap();
 }
@@ -182,7 +182,7 @@ fn b8_what_returns_between_a_denial_and_its_report_is_not_missed() {
 /// The money of a grant was never available to others. Spending it frees nothing, so a context that
 /// is out of budget is not queued again while others spend their grants.
 #[test]
-fn b8_what_a_grant_spends_leaves_no_more_to_others() {
+fn b8_the_spending_of_a_grant_leaves_no_more_to_others() {
     for (on_exhausted, ends) in [("pause", "paused"), ("abort", "aborted")] {
         let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": on_exhausted}));
         let root = world.claim("root");

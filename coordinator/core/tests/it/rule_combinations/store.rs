@@ -8,7 +8,7 @@ use world::{World, id, with};
 use super::step;
 
 #[test]
-fn l_what_a_graph_brings_into_the_store_is_bounded() {
+fn l_the_values_that_a_graph_brings_into_the_store_are_bounded() {
     let mut world = World::new();
     world.settings.limits.max_context_value_bytes = 1000;
     world.settings.limits.max_context_store_bytes = 1500;
@@ -74,12 +74,12 @@ fn c_a_spawned_agents_result_is_written_and_what_it_did_not_complete_is_not() {
         if child == "bad" { world.fail(&lease, false) } else { world.complete(&lease, "whole") }.unwrap();
     }
     assert_eq!(world.trace.values()["good"].value.value(), "whole");
-    assert_eq!(world.trace.values()["own"].value.value(), "half", "what it wrote itself stands");
+    assert_eq!(world.trace.values()["own"].value.value(), "half", "its own values remain");
     assert!(!world.trace.values().contains_key("bad"));
 }
 
 #[test]
-fn g4_what_a_failed_step_wrote_is_nobodys_input_and_no_output() {
+fn g4_values_of_a_failed_step_are_no_inputs_and_no_outputs() {
     let graph = json!({"on_partial_success": "continue", "steps": [
         {"id": "g", "steps": [step("w", json!({"output_to": "x"}))]},
         step("r", json!({"input_from": ["x"]})),
@@ -111,11 +111,7 @@ fn g1_a_condition_may_read_the_round_before() {
     ]}));
     world.run("author", "a draft");
     world.run("critic", "good");
-    assert!(
-        world.queued()[0].as_str().starts_with("critic"),
-        "the author is not needed again: {:?}",
-        world.queued()
-    );
+    assert!(world.queued()[0].as_str().starts_with("critic"), "the author runs again: {:?}", world.queued());
 }
 
 #[test]
@@ -133,7 +129,11 @@ fn c_a_pipeline_can_not_reach_the_keys_of_others() {
     world.spawn_graph(&a, json!({"child_id": "p", "steps": steps})).unwrap();
     world.run("thief", "stolen");
     let seen = world.work(&id("reads")).unwrap().inputs;
-    assert_eq!(serde_json::to_value(seen).unwrap(), json!({"root.secret": "stolen"}), "its own, under p");
+    assert_eq!(
+        serde_json::to_value(seen).unwrap(),
+        json!({"root.secret": "stolen"}),
+        "the context reads only its own values"
+    );
     assert_eq!(world.trace.values()["root.secret"].value.value(), "mine");
 }
 
@@ -156,7 +156,7 @@ fn c_an_agent_can_not_give_a_child_keys_it_may_not_use_itself() {
 }
 
 #[test]
-fn g4_a_round_never_reads_what_an_older_one_wrote_unless_it_says_so() {
+fn g4_a_round_reads_values_of_an_older_one_only_if_it_asks_for_them() {
     // The writer is a sibling step, and inputs may be missing: the reader gets null, not the value
     // of round 1.
     let mut world = World::with_graph(json!({"steps": [

@@ -29,7 +29,7 @@ fn deep(levels: usize) -> Value {
 
 /// proves: every mistake of a definition is reported at once, with its path, its field and a hint.
 #[test]
-fn g16_bad_schedules_are_told_of_all_their_mistakes() {
+fn g16_all_mistakes_of_bad_schedules_are_reported() {
     read(&with(json!({}))).unwrap();
     let mut bad: Vec<Value> = [
         "",
@@ -102,7 +102,7 @@ fn g16_bad_schedules_are_told_of_all_their_mistakes() {
 
 /// proves: values equal to the bounds are allowed.
 #[test]
-fn g16_what_just_fits_is_taken() {
+fn g16_a_run_that_just_fits_is_started() {
     let text = "x".repeat(usize::try_from(MAX_TASK_BYTES).unwrap() - 60);
     for good in [
         json!({"task": {"goal": "x", "inputs": {"text": text}}}),

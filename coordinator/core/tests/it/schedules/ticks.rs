@@ -179,7 +179,7 @@ fn g16_after_an_outage_all_ticks_of_the_last_minute_are_on_time() {
 /// proves: the reason for missed ticks names an earlier live run, a missing coordinator, or their
 /// age. Of the ticks that waited, at most `catch_up` are run, however recent they are.
 #[test]
-fn g16_missed_ticks_say_what_kept_them_from_being_run() {
+fn g16_missed_ticks_have_a_reason() {
     let queue = |changes: Value| {
         let mut definition = json!({"cron": "@every 10s", "overlap": "queue"});
         definition.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -256,8 +256,8 @@ fn g16_a_tick_while_an_earlier_run_is_live() {
     let written = queue.written.len();
     assert_eq!(queue.until("2026-11-16T10:02Z"), []);
     assert_eq!(queue.until("2026-11-16T10:04Z"), []);
-    assert_eq!(queue.written.len(), written, "what waits costs nothing");
-    assert!(looks_at(&queue.rules, &queue.state).unwrap() <= queue.now, "it is looked at again");
+    assert_eq!(queue.written.len(), written, "a waiting tick writes nothing");
+    assert!(looks_at(&queue.rules, &queue.state).unwrap() <= queue.now, "the queued tick is checked again");
     queue.end(Usd::ZERO);
     // Two may be caught up: the second waits for the first.
     assert_eq!(queue.work(), [(two, TickOutcome::Missed), (three, Decided)]);
@@ -269,7 +269,7 @@ fn g16_a_tick_while_an_earlier_run_is_live() {
         allow.until(&format!("2026-11-16T10:0{minute}Z"));
     }
     assert_eq!((allow.ran.len(), allow.state.live.len()), (8, MAX_LIVE));
-    assert_eq!(allow.until("2026-11-16T10:09Z")[0].1, SkippedOverlap, "of eight at most");
+    assert_eq!(allow.until("2026-11-16T10:09Z")[0].1, SkippedOverlap, "at most eight runs are live");
 
     let mut cancel = live("cancel_previous");
     assert_eq!(
@@ -307,7 +307,7 @@ fn g16_a_tick_that_may_cost_more_than_is_left_is_skipped() {
 /// proves: a run is booked on its day, even if a later day had begun when its tick was decided:
 /// because of another time zone, or of a manual run.
 #[test]
-fn g16_a_run_counts_on_a_day_whatever_day_had_begun() {
+fn g16_a_run_is_booked_on_one_day_of_the_schedule() {
     let bounds = |zone| {
         json!({"cron": "0 * * * *", "budget_per_day_usd": 1, "overlap": "allow", "time_zone": zone,
             "catch_up": 10, "catch_up_within_ms": 86_400_000})
@@ -325,11 +325,7 @@ fn g16_a_run_counts_on_a_day_whatever_day_had_begun() {
     night.store(next);
     night.accept();
     night.work();
-    assert_eq!(
-        (night.ran.len(), night.state.used_nanos()),
-        (2, 800_000_000),
-        "one of those that were missed"
-    );
+    assert_eq!((night.ran.len(), night.state.used_nanos()), (2, 800_000_000), "one missed tick runs");
     night.end(Usd::from_cents(30));
     night.until("2026-11-17T01:00Z");
     assert_eq!(night.state.used_nanos(), 1_000_000_000, "two have cost 0.60, and one may cost 0.40");
@@ -385,7 +381,7 @@ fn g16_a_paused_schedule_runs_nothing_and_catches_up_nothing() {
     clockwork.store(paused);
     assert!(
         pause(&clockwork.rules, &clockwork.state, true, clockwork.now).is_none(),
-        "a second time is the same"
+        "a second pause changes nothing"
     );
     assert_eq!(clockwork.until("2026-11-16T10:05:30Z"), []);
     assert_eq!(looks_at(&clockwork.rules, &clockwork.state), None);
@@ -433,7 +429,7 @@ fn g16_a_schedule_ends_at_its_time_or_after_its_runs() {
 /// proves: a refused run is reported and not booked; a run that could not be submitted in time is
 /// booked at its ceiling, because it may have been accepted.
 #[test]
-fn g16_what_was_refused_or_given_up() {
+fn g16_refused_and_abandoned_ticks() {
     let definition = json!({"budget_per_day_usd": 0.8, "overlap": "allow"});
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", definition);
     let decided = |clockwork: &mut Clockwork, time: &str| {
@@ -448,7 +444,7 @@ fn g16_what_was_refused_or_given_up() {
     clockwork.store(next);
     assert!(
         submitted(&clockwork.state, run, &refused, clockwork.now).is_none(),
-        "a second time changes nothing"
+        "a second report changes nothing"
     );
     let last = clockwork.state.last.clone().unwrap();
     assert_eq!(
@@ -467,7 +463,7 @@ fn g16_what_was_refused_or_given_up() {
 
 /// proves: a refused run does not use up `max_runs`; another tick takes its place.
 #[test]
-fn g16_a_refused_run_is_none_of_the_runs_that_there_may_be() {
+fn g16_a_refused_run_is_not_counted_as_a_live_run() {
     let mut clockwork = Clockwork::new("2026-11-16T10:00Z", json!({"max_runs": 1, "overlap": "allow"}));
     for (time, came, runs) in [
         ("2026-11-16T10:01Z", SubmitOutcome::Refused("there is no agent".into()), 0),
@@ -532,7 +528,7 @@ fn g16_a_tick_writes_as_much_after_ten_thousand_as_at_first() {
             clockwork.found.insert(oldest, RunState::Ended { cost: Usd::from_cents(3), at: clockwork.now });
             clockwork.found.retain(|id, _| clockwork.state.live.iter().any(|run| run.trace_id == *id));
         }
-        assert_eq!(clockwork.written.len(), before + 2, "a decision, and what came of it");
+        assert_eq!(clockwork.written.len(), before + 2, "a decision and its result");
         written.push(clockwork.written[before..].to_vec());
     }
     assert_eq!(clockwork.ran.len(), 10_000);

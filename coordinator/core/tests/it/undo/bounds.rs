@@ -95,8 +95,8 @@ fn g14_an_undo_that_no_worker_takes_times_out_and_the_graph_ends() {
     world.pass(59_999);
     assert_eq!(world.status("hotel-undo"), "submitted");
     world.pass(1);
-    assert_eq!(world.status("hotel-undo"), "timed_out", "60 seconds, if it names none");
-    assert_eq!(queued(&world), ["flight-undo"], "the wait of each counts from its own turn");
+    assert_eq!(world.status("hotel-undo"), "timed_out", "the default timeout is 60 seconds");
+    assert_eq!(queued(&world), ["flight-undo"], "the timeout of an undo begins with its own turn");
     world.pass(59_999);
     let lease = world.claim("flight-undo");
     // Its timeout begins with its first attempt.
@@ -196,7 +196,7 @@ fn g14_a_step_that_reads_result_has_no_undo() {
 }
 
 #[test]
-fn g14_what_succeeded_in_a_step_that_lost_a_race_is_not_undone_and_the_report_says_so() {
+fn g14_a_success_within_the_loser_of_a_race_is_not_undone_and_the_report_says_so() {
     let mut world = World::with_graph(json!({"mode": "sequential", "inputs": {"list": [1, 2]}, "steps": [
         {"id": "race", "race": true, "mode": "parallel", "steps": [
             undoable("each", json!({"for_each": "list"})), undoable("fast", json!({})),

@@ -139,7 +139,7 @@ fn g14_a_group_with_a_fallback_is_undone_before_it() {
 }
 
 #[test]
-fn g14_who_loses_a_race_has_nothing_to_undo_but_a_group_that_loses_undoes_its_own() {
+fn g14_the_loser_of_a_race_has_nothing_to_undo_but_a_losing_group_undoes_its_steps() {
     let mut world = World::with_graph(json!({"steps": [
         {"id": "race", "race": true, "mode": "parallel", "steps": [
             undoable("fast", json!({})), undoable("slow", json!({})),
@@ -155,11 +155,11 @@ fn g14_who_loses_a_race_has_nothing_to_undo_but_a_group_that_loses_undoes_its_ow
         (world.status("race").as_str(), queued(&world)),
         ("completed", vec!["g1-undo".to_owned(), "after".to_owned()])
     );
-    assert!(world.node("race").lifecycle.outcome_due, "it is final when that is done");
+    assert!(world.node("race").lifecycle.outcome_due, "the outcome is final after the undo");
     world.run("g1-undo", "ok");
     assert!(!world.node("race").lifecycle.outcome_due);
     world.break_it("after");
-    assert_eq!(queued(&world), ["fast-undo"], "the winner alone");
+    assert_eq!(queued(&world), ["fast-undo"], "only the winner is undone");
     world.run("fast-undo", "ok");
     world.rest();
 }
@@ -217,7 +217,7 @@ fn g14_a_pipeline_of_an_agent_undoes_before_its_caller_is_final() {
     let lease = world.claim("a-undo");
     world.pay(&lease, "some", cents(5)).unwrap();
     world.ask_human(&lease, "may I?").unwrap();
-    assert!(world.node("root").lifecycle.outcome_due && !world.trace.is_over(), "it still undoes");
+    assert!(world.node("root").lifecycle.outcome_due && !world.trace.is_over(), "the undo still runs");
     world.answer("a-undo", 1, "yes").unwrap();
     world.run("a-undo", "ok");
     assert_eq!((world.status("p").as_str(), world.node("root").lifecycle.outcome_due), ("cancelled", false));
@@ -266,7 +266,7 @@ fn g14_a_graph_waits_for_the_pipeline_of_its_step() {
 }
 
 #[test]
-fn g14_a_forced_delete_ends_without_undo_and_what_was_deleted_is_not_undone() {
+fn g14_a_forced_delete_ends_without_undo_and_deleted_steps_are_not_undone() {
     let mut world = broken_trip();
     world.claim("hotel-undo");
     assert!(matches!(world.delete(None, false), Err(Refusal::Guarded { .. })));
@@ -323,7 +323,7 @@ fn g14_an_amend_may_change_the_undo_of_a_step_that_has_not_begun() {
 }
 
 #[test]
-fn g14_a_rerun_runs_again_what_was_undone_and_all_that_came_after_it() {
+fn g14_a_rerun_runs_undone_steps_and_all_later_ones_again() {
     let mut world = World::with_graph(json!({"mode": "sequential", "steps": [
         step("look", json!({"output_to": "seen"})),
         undoable("book", json!({"output_to": "seat"})),
@@ -354,7 +354,7 @@ fn g14_a_rerun_runs_again_what_was_undone_and_all_that_came_after_it() {
     world.break_it_without_undo("hotel");
     let mut again = world.rerun(json!({})).unwrap();
     assert_eq!(queued(&again), ["hotel"]);
-    assert_eq!(held_of_root(&again), 10, "for `hotel` alone");
+    assert_eq!(held_of_root(&again), 10, "the hold is only for `hotel`");
     again.break_it("hotel");
     assert_eq!((queued(&again), again.status("root").as_str()), (vec![], "failed"));
     again.rest();

@@ -11,11 +11,11 @@ use super::{
 };
 
 #[test]
-fn g14_the_reserve_is_held_from_the_start_of_a_step_and_nobody_else_can_spend_it() {
+fn g14_the_reserve_is_held_from_the_start_of_a_step_and_only_the_undo_can_spend_it() {
     let mut world = World::with_graph(trip());
     assert_eq!(held_cents(&world, "graph"), 10);
     world.run("flight", "12A");
-    assert_eq!(held_cents(&world, "graph"), 20, "its own, and that of `hotel`, which runs");
+    assert_eq!(held_cents(&world, "graph"), 20, "its own hold, and that of the running `hotel`");
     let hotel = world.claim("hotel");
     let denied = world.hold(&hotel, "too-much", cents(81)).unwrap_err();
     assert!(matches!(denied, Refusal::Denied(_)), "{denied}");
@@ -213,7 +213,7 @@ fn g14_the_worst_case_counts_reserves() {
 }
 
 #[test]
-fn g14_what_a_commit_writes_does_not_grow_with_the_undos() {
+fn g14_the_size_of_a_commit_does_not_grow_with_the_undos() {
     let list: Vec<u32> = (0..1200).collect();
     let mut world = World::new();
     world.settings.limits.max_children = 5_000;

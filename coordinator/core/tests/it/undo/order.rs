@@ -11,7 +11,7 @@ use super::{
 };
 
 #[test]
-fn g14_what_succeeded_is_undone_in_reverse_and_the_graph_ends_as_it_would_have() {
+fn g14_succeeded_steps_are_undone_in_reverse_and_the_graph_keeps_its_end() {
     let mut world = broken_trip();
     assert_eq!((world.status("graph").as_str(), queued(&world)), ("working", vec!["hotel-undo".to_owned()]));
     assert_eq!(undo_status(&world, "flight"), Some(UndoStatus::Pending));
@@ -152,7 +152,7 @@ fn g14_a_cancel_without_undo_ends_at_once_also_while_it_undoes() {
 }
 
 #[test]
-fn g14_each_undo_runs_at_most_once_whatever_comes_twice() {
+fn g14_each_undo_runs_at_most_once_for_repeated_messages() {
     let mut world = broken_trip();
     let orders = world.orders.clone();
     // Every earlier order is delivered again: none starts another undo.
@@ -220,7 +220,7 @@ fn g14_deadlines_of_a_graph_do_not_bound_its_undos_and_each_has_its_own() {
         world.tick(&lease, Default::default()).unwrap();
     }
     world.pass(3_000);
-    assert_eq!(world.status("hotel-undo"), "timed_out", "60 seconds, if it names none");
+    assert_eq!(world.status("hotel-undo"), "timed_out", "the default timeout is 60 seconds");
     world.claim("flight-undo");
     world.pass(3_000);
     assert_eq!(world.status("flight-undo"), "timed_out");
@@ -315,7 +315,7 @@ fn g14_a_graph_waits_for_its_groups_that_undo() {
     let lease = world.claim("g1-undo");
     world.cancel(None).unwrap();
     assert_eq!((world.status("slow").as_str(), world.status("g1-undo").as_str()), ("cancelled", "working"));
-    assert_eq!(queued(&world), Vec::<String>::new(), "one at a time");
+    assert_eq!(queued(&world), Vec::<String>::new(), "undos run one at a time");
     world.complete(&lease, "ok").unwrap();
     assert_eq!(queued(&world), ["other-undo"]);
     world.run("other-undo", "ok");

@@ -90,7 +90,7 @@ fn g14_a_kept_value_goes_when_the_graph_has_ended_well_or_its_undos_have_begun()
     let mut world = begun();
     world.break_it("b");
     for name in ["a-2-undo", "a-1-undo"] {
-        assert_eq!(kept(&world), usize::from(name == "a-2-undo"), "the last has its own");
+        assert_eq!(kept(&world), usize::from(name == "a-2-undo"), "only the last undo has its own value");
         world.check_replay();
         let inputs = serde_json::to_value(world.work(&id(name)).unwrap().inputs).unwrap();
         assert_eq!(inputs["text"], json!(long("t")));
@@ -118,7 +118,7 @@ fn g14_a_kept_value_goes_when_the_graph_has_ended_well_or_its_undos_have_begun()
 }
 
 #[test]
-fn g14_what_is_kept_of_many_rounds_is_bounded() {
+fn g14_the_stored_size_of_many_rounds_is_bounded() {
     let mut world = World::new();
     world.settings.limits.max_context_store_bytes = 5_000;
     world
@@ -140,8 +140,8 @@ fn g14_what_is_kept_of_many_rounds_is_bounded() {
         world.run(&print, "ok");
         rounds += 1;
     }
-    assert_eq!(rounds, 4, "the fifth text has no room");
-    assert_eq!(queued(&world).len(), 1, "the graph undoes");
+    assert_eq!(rounds, 4, "the fifth text does not fit");
+    assert_eq!(queued(&world).len(), 1, "the graph runs an undo");
     while let [next] = queued(&world).as_slice() {
         world.run(next, "ok");
     }

@@ -64,7 +64,7 @@ fn conversation(steps: Vec<HistoryStep>) -> Conversation {
 }
 
 #[test]
-fn w5_what_comes_next_follows_from_the_journal_alone() {
+fn w5_the_next_action_follows_from_the_journal_alone() {
     assert_eq!(conversation(vec![]).next(), Next::AskModel);
     let half = conversation(vec![model_answer("two", &["a", "b"]), tool_answer("a")]);
     let Next::CallTools(pending) = half.next() else { panic!("{half:?}") };
@@ -117,13 +117,13 @@ fn g13_a_message_has_its_place_between_turns_behind_the_answers_of_tools() {
     let first = "A message from the operator: before all";
     let (early, late) = ("A message from the operator: early", "A message from the operator: late");
     let before = [first, "two", "answer to a", "answer to b", early];
-    assert_eq!(shown(&read, 1), before, "what the last call was sent");
+    assert_eq!(shown(&read, 1), before, "the window equals that of the last call");
     assert_eq!(shown(&read, 0), [&before[..], &["no", late]].concat());
-    assert_eq!((read.steps(), read.answers()), (2, 2), "a message is no step");
+    assert_eq!((read.steps(), read.answers()), (2, 2), "a message is not a step");
 }
 
 #[test]
-fn b21_rungs_change_the_model_tell_what_is_left_and_ask_for_compaction() {
+fn b21_rungs_change_the_model_report_the_remaining_budget_and_ask_for_compaction() {
     let read = conversation(vec![model_answer("one", &["a"]), tool_answer("a")]);
     assert_eq!((read.last_rung(), read.model(), read.wants_compaction()), (0, None, false));
     let small: ModelName = "small".parse().unwrap();
@@ -171,7 +171,7 @@ fn shown_text(conversation: &Conversation) -> String {
 }
 
 #[test]
-fn w7_a_summary_stands_for_its_entries_and_is_neither_a_step_nor_an_answer() {
+fn w7_a_summary_replaces_its_entries_and_is_neither_a_step_nor_an_answer() {
     let exchange = |id: &str| [model_answer(&format!("asked {id}"), &[id]), tool_answer(id)];
     let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
     let whole = conversation(steps.clone());
@@ -206,12 +206,12 @@ fn w7_a_message_to_the_agent_stays_when_the_exchange_before_it_is_gone() {
     {
         let text = shown_text(&conversation([steps.clone(), vec![gone]].concat()));
         assert!(!text.contains("asked a") && text.contains("use tulips"), "{text}");
-        assert!(text.find("use tulips") < text.find("asked b"), "it keeps its place: {text}");
+        assert!(text.find("use tulips") < text.find("asked b"), "the message has another place: {text}");
     }
 }
 
 #[test]
-fn b16_a_summary_that_a_check_denied_stands_for_nothing() {
+fn b16_a_denied_summary_replaces_nothing() {
     let HistoryStep::Model(mut step) = summary(2, "a was read") else { unreachable!("a model's answer") };
     let (moment, decision) = (Moment::AfterCall, CheckDecision::Deny);
     step.checks.push(CheckedStep {
@@ -277,7 +277,7 @@ fn w7_dropped_exchanges_and_references_are_named_in_the_prompt() {
 }
 
 #[test]
-fn l_the_model_is_told_when_few_steps_are_left() {
+fn l_the_model_gets_a_note_when_few_steps_are_left() {
     let exchange = |id: &str| [model_answer("", &[id]), tool_answer(id)];
     let steps: Vec<_> = ["a", "b", "c"].into_iter().flat_map(exchange).collect();
     let mut window = Window::default();

@@ -63,7 +63,7 @@ fn count_panics() {
     });
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a test goes on is given from outside")]
+#[expect(clippy::disallowed_methods, reason = "the environment sets the duration of the test")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
@@ -167,7 +167,7 @@ fn check(seed: u64, output: &Output) {
 /// proves: for any messages of a tool server, a call ends in time, with an answer or a plain error,
 /// and without a panic.
 #[tokio::test(start_paused = true)]
-async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
+async fn s5_a_call_ends_for_any_answer_of_a_tool_server() {
     count_panics();
     let (mut answered, mut tried, mut kinds) = (0, 0, HashMap::new());
     for seed in seeds(SEEDS) {
@@ -183,15 +183,15 @@ async fn s5_whatever_a_server_of_tools_says_a_call_ends() {
                 Err(said) => *kinds.entry(said.chars().take(34).collect::<String>()).or_insert(0) += 1,
             }
         }
-        assert_eq!(PANICS.get(), 0, "seed {seed}: something panicked");
+        assert_eq!(PANICS.get(), 0, "seed {seed}: a task panicked");
     }
     println!("{tried} calls, {answered} answered; {kinds:#?}");
-    assert!(answered > 0 && kinds.len() >= 4, "the seeds reach every part of a conversation: {kinds:?}");
+    assert!(answered > 0 && kinds.len() >= 4, "the seeds reach too few parts of a conversation: {kinds:?}");
 }
 
 /// proves: the same over HTTP, for any answers, heads and streams of events.
 #[tokio::test(flavor = "multi_thread")]
-async fn s5_whatever_a_server_of_tools_says_over_http_a_call_ends() {
+async fn s5_a_call_ends_for_any_answer_of_a_tool_server_over_http() {
     let all: Vec<u64> = seeds(SEEDS_OVER_HTTP).take(1000).collect();
     let tried = all.into_iter().map(|seed| async move {
         let state = Mutex::new((Dice::new(seed), FuzzedTools::new(seed)));
@@ -259,7 +259,7 @@ fn over_http(request: &str, dice: &mut Dice, tools: &mut FuzzedTools) -> Attack 
 /// server that reads the answers may continue to ask.
 #[tokio::test(start_paused = true)]
 async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
-    for (reads, says) in [(false, "it asks questions and does not read the answers"), (true, "")] {
+    for (reads, says) in [(false, "it sends requests and does not read the answers"), (true, "")] {
         let (ours, theirs) = tokio::io::duplex(4 << 10);
         let heard = Arc::new(Mutex::new(0));
         let speaking = tokio::spawn(ask_on(theirs, reads, heard.clone()));
@@ -269,12 +269,12 @@ async fn s5_a_server_of_tools_that_asks_and_does_not_read_is_left() {
         match reads {
             false => {
                 let ended = timeout(Duration::from_secs(60), connection.ended()).await;
-                assert!(ended.expect("it is left").contains(says));
+                assert!(ended.expect("the worker ends the connection").contains(says));
             }
             true => {
                 tokio::time::sleep(Duration::from_secs(20)).await;
                 assert!(connection.link.is_usable());
-                assert_eq!(*heard.lock().unwrap(), 5000, "each has its answer");
+                assert_eq!(*heard.lock().unwrap(), 5000, "each call has its answer");
             }
         }
         speaking.abort();
