@@ -81,6 +81,11 @@ impl Handles {
         Partition::of(trace, self.config.topology.partitions)
     }
 
+    /// Returns true if this coordinator owns the partition of the trace.
+    pub(crate) fn owns(&self, trace: TraceId) -> bool {
+        self.epoch.since(self.partition(trace)).is_some()
+    }
+
     pub(crate) fn home(&self, trace: TraceId) -> Home {
         Home { namespace: self.bus.namespace().clone(), partition: self.partition(trace) }
     }

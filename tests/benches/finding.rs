@@ -57,6 +57,7 @@ fn run(number: u64) -> Write {
         outbox: None,
         cleared: Vec::new(),
         timer: None,
+        keeps_earlier_timer: false,
         ended_at: None,
         opened_at: world.trace.root().map(|root| root.identity.started_at),
         profiles: None,

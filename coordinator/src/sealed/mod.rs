@@ -313,6 +313,7 @@ mod tests {
             outbox: None,
             cleared: Vec::new(),
             timer: None,
+            keeps_earlier_timer: false,
             ended_at: None,
             opened_at: None,
             profiles: None,

@@ -165,14 +165,17 @@ impl Entry {
     }
 
     /// The write that sets the trace's timer in the store. For a trace that is over it also clears
-    /// all outboxes.
-    pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays) -> SentOutboxes {
+    /// all outboxes. `is_owned`: this coordinator owns the partition (see [`write`]).
+    ///
+    /// [`write`]: super::Shard::write
+    pub(crate) fn timed(&self, trace_id: TraceId, delays: Delays, is_owned: bool) -> SentOutboxes {
         SentOutboxes {
             trace_id,
             outboxes: Vec::new(),
             version: Some(self.trace.version()),
             stamp: self.trace.stamp(),
             timer: self.next_timer(delays),
+            keeps_earlier_timer: !is_owned,
             all: self.trace.is_over() && self.unsent.is_empty(),
         }
     }

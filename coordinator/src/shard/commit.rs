@@ -121,6 +121,10 @@ impl Shard {
             outbox: Some((outbox.key(), text(&*outbox))),
             cleared,
             timer,
+            // Only the owner of a partition knows which leases were renewed in memory. To any other
+            // coordinator every lease looks fresh (B13), so its timer must not delay the wake at
+            // which the owner notices a lost worker.
+            keeps_earlier_timer: !self.handles.owns(id),
             ended_at,
             opened_at,
             profiles: open.profiles,

@@ -356,6 +356,7 @@ impl Shard {
                 version: Some(*version),
                 stamp: None,
                 timer,
+                keeps_earlier_timer: false,
                 all: false,
             }
         };
@@ -416,6 +417,7 @@ impl Shard {
             outbox: Some((outbox.key(), super::commit::text(&*outbox))),
             cleared: found.refused.clone(),
             timer: Some(now),
+            keeps_earlier_timer: false,
             ended_at: super::commit::ended_at(&trace, now),
             opened_at: trace.root().map(|root| root.identity.started_at),
             profiles: None,

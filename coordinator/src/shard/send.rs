@@ -54,7 +54,10 @@ impl Shard {
                     entry.resend_not_before = now.plus_millis(self.handles.resend_ms());
                 }
                 self.sent.entry(trace_id).or_default();
-                self.retimed.insert(trace_id, entry.timed(trace_id, self.handles.delays()));
+                self.retimed.insert(
+                    trace_id,
+                    entry.timed(trace_id, self.handles.delays(), self.handles.owns(trace_id)),
+                );
             }
             let mut waiting = Vec::with_capacity(replies.len());
             for reply in replies {
@@ -285,7 +288,7 @@ impl Shard {
         let mut retimed = std::mem::take(&mut self.retimed);
         for (trace_id, outboxes) in std::mem::take(&mut self.sent) {
             let timed = match self.cache.peek(trace_id) {
-                Some(entry) => Some(entry.timed(trace_id, delays)),
+                Some(entry) => Some(entry.timed(trace_id, delays, self.handles.owns(trace_id))),
                 // The trace was evicted. If nothing was due at its wake, it must not be woken again
                 // at once.
                 None => retimed.remove(&trace_id),
@@ -296,6 +299,7 @@ impl Shard {
                 version: None,
                 stamp: None,
                 timer: None,
+                keeps_earlier_timer: false,
                 all: false,
             };
             sent.push(SentOutboxes { outboxes, ..timed.unwrap_or(untimed) });

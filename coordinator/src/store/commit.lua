@@ -12,7 +12,7 @@
 --      12 text of its field `made` ("": any)
 --      13 the revision of the agent profiles used for the decision ("": no profile)
 --      14 its new place in the index of runs ("": unchanged): its begin, its cost ("-": none), its terms
---       3 timer           4 ended at           5 opened at          ("": none)
+--       3 timer           4 ended at           5 opened at          ("": none; "<" before a timer: an earlier one stays)
 --       6 the most runs in the index           7 "1": replaces the stored data except outboxes; "2": replaces all of it
 --       8 count of fields set, the version first     9 count of fields deleted
 --      10 count of values set     11 count of values deleted, then field, text … field … value, text … value …
@@ -65,6 +65,8 @@ end
 
 if ARGV[3] == '' then
   redis.call('ZREM', KEYS[3], ARGV[1])
+elseif string.sub(ARGV[3], 1, 1) == '<' then
+  redis.call('ZADD', KEYS[3], 'LT', string.sub(ARGV[3], 2), ARGV[1])
 else
   redis.call('ZADD', KEYS[3], ARGV[3], ARGV[1])
 end

@@ -21,7 +21,7 @@ use host::{
 use super::{
     AgentVersion, Agents, CommitOutcome, Correction, Error, Find, LoadedRecord, LogMark, MarkOutcome, Member,
     Members, NewMark, Record, Replaces, SentOutboxes, StoreTime, Write, keys,
-    record::{IndexEntry, RUNS_KEPT, SILENT_MS},
+    record::{IndexEntry, RUNS_KEPT, SILENT_MS, timer_after},
 };
 
 /// Time limit of an answer, as for a server's.
@@ -87,6 +87,10 @@ impl Scores {
             self.of.insert(trace, at);
             self.sorted.insert((at, trace));
         }
+    }
+
+    fn set_timer(&mut self, trace: TraceId, timer: Option<Timestamp>, keeps_earlier: bool) {
+        self.set(trace, timer_after(self.of.get(&trace).copied(), timer, keeps_earlier));
     }
 
     fn keep_newest(&mut self, count: usize) {
@@ -192,7 +196,7 @@ impl Memory {
 
     pub(super) fn sent(&self, sent: &[SentOutboxes]) {
         let kept = &mut *self.kept();
-        for SentOutboxes { trace_id, outboxes, version, stamp, timer, all } in sent {
+        for SentOutboxes { trace_id, outboxes, version, stamp, timer, keeps_earlier_timer, all } in sent {
             let mut trace = kept.traces.get_mut(trace_id);
             if let Some(trace) = &mut trace {
                 trace.outbox.retain(|key, _| !outboxes.contains(key));
@@ -201,7 +205,8 @@ impl Memory {
             let same = stamp.is_none() || stamp.as_ref() == found;
             if *version == Some(trace.as_ref().map_or(0, |trace| trace.version)) && same {
                 trace.filter(|_| *all).into_iter().for_each(|trace| trace.outbox.clear());
-                kept.homes.entry(self.home(*trace_id)).or_default().timers.set(*trace_id, *timer);
+                let timers = &mut kept.homes.entry(self.home(*trace_id)).or_default().timers;
+                timers.set_timer(*trace_id, *timer, *keeps_earlier_timer);
             }
         }
     }
@@ -457,7 +462,7 @@ impl Contents {
         put(&mut trace.values, &write.values);
         trace.outbox.retain(|key, _| !write.cleared.contains(key));
         trace.outbox.extend(write.outbox.clone());
-        home.timers.set(trace_id, write.timer);
+        home.timers.set_timer(trace_id, write.timer, write.keeps_earlier_timer);
         home.ended.set(trace_id, write.ended_at);
         if let Some(at) = write.opened_at {
             home.runs.set(trace_id, Some(at));

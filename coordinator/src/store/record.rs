@@ -88,6 +88,9 @@ pub struct Write {
     pub cleared: Vec<OutboxKey>,
     /// When the trace needs a wake; none removes its timer.
     pub timer: Option<Timestamp>,
+    /// An earlier timer in the store stays, unless `timer` is none. Set by a coordinator that does
+    /// not own the partition (B13).
+    pub keeps_earlier_timer: bool,
     /// Since when the trace is over, if it is. It is then listed as ended, until it is removed.
     pub ended_at: Option<Timestamp>,
     /// Set at the first write of a submitted trace: adds the trace to the list of runs.
@@ -97,6 +100,15 @@ pub struct Write {
     /// The new entry in the index of runs: when the run began, its cost in nano-dollars (or `-`),
     /// and its terms, separated by spaces. Stored as the field `index`. None: unchanged.
     pub index: Option<String>,
+}
+
+/// The timer after a write with this timer.
+pub(super) fn timer_after(
+    before: Option<Timestamp>,
+    timer: Option<Timestamp>,
+    keeps_earlier: bool,
+) -> Option<Timestamp> {
+    timer.map(|at| before.filter(|before| keeps_earlier && *before < at).unwrap_or(at))
 }
 
 /// A query for runs in the index (G17).
@@ -256,6 +268,8 @@ pub struct SentOutboxes {
     /// As in a [`Write`].
     pub stamp: Option<String>,
     pub timer: Option<Timestamp>,
+    /// As in a [`Write`].
+    pub keeps_earlier_timer: bool,
     /// With the timer, all outboxes are cleared too. A store that lost writes may again have some
     /// that were cleared.
     pub all: bool,

@@ -4,14 +4,16 @@
 -- Guarantee: the keys are read and the arguments checked before the first write.
 --
 -- KEYS  1 trace, 2 timers; of one partition
--- ARGV  1 trace id   2 version ("": the timer stays)   3 timer ("": none)   4 text of its field `made` ("": any)
+-- ARGV  1 trace id   2 version ("": the timer stays)   4 text of its field `made` ("": any)
+--       3 timer ("": none; "<" before it: an earlier one stays)
 --       5 "1": if the timer is set, all outboxes are cleared, then the outboxes' fields
 -- Replies  "done"   "changed": another version or commit; the timer stays
 
 local function whole_or_none(text)
   return text == '' or (string.match(text, '^%d+$') and #text <= 15)
 end
-if #KEYS ~= 2 or #ARGV < 5 or not whole_or_none(ARGV[2]) or not whole_or_none(ARGV[3]) then
+local timer, is_earlier_kept = string.gsub(ARGV[3] or '', '^<', '')
+if #KEYS ~= 2 or #ARGV < 5 or not whole_or_none(ARGV[2]) or not whole_or_none(timer) then
   error('sent.lua: wrong arguments')
 end
 
@@ -31,9 +33,11 @@ if ARGV[5] == '1' then
     if string.sub(field, 1, 1) == 'x' then redis.call('HDEL', KEYS[1], field) end
   end
 end
-if ARGV[3] == '' then
+if timer == '' then
   redis.call('ZREM', KEYS[2], ARGV[1])
+elseif is_earlier_kept == 1 then
+  redis.call('ZADD', KEYS[2], 'LT', timer, ARGV[1])
 else
-  redis.call('ZADD', KEYS[2], ARGV[3], ARGV[1])
+  redis.call('ZADD', KEYS[2], timer, ARGV[1])
 end
 return 'done'

@@ -77,6 +77,7 @@ async fn f20_a_flushed_script_is_loaded_again_within_the_call() {
         version: Some(3),
         stamp: None,
         timer: Some(at(1)),
+        keeps_earlier_timer: false,
         all: false,
     };
     store.sent(&[sent]).await.unwrap();

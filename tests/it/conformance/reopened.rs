@@ -221,6 +221,7 @@ async fn acknowledged_writes_are_there_after_a_restart() {
         version: Some(1),
         stamp: Some("7".into()),
         timer: None,
+        keeps_earlier_timer: false,
         all: false,
     };
     store.sent(&[sent]).await.unwrap();

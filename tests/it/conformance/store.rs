@@ -88,6 +88,7 @@ on_each![
     a_write_may_replace_all_but_the_outboxes,
     timers_come_due_in_order_up_to_the_limit_until_removed,
     sent_clears_the_outbox_of_that_version_only,
+    b13_a_write_can_keep_an_earlier_timer,
     sent_by_a_lost_commit_leaves_what_another_has_to_send,
     a_commit_clears_the_outboxes_it_names_and_versions_are_told,
     sent_of_a_trace_that_is_gone_removes_its_timer,
@@ -125,6 +126,7 @@ pub(super) fn write(trace_id: TraceId, version: u64) -> Write {
         outbox: None,
         cleared: Vec::new(),
         timer: None,
+        keeps_earlier_timer: false,
         ended_at: None,
         opened_at: None,
         profiles: None,
@@ -435,7 +437,7 @@ async fn timers_come_due_in_order_up_to_the_limit_until_removed(store: Store) {
 
 fn sent(trace_id: TraceId, outboxes: &[u64], version: Option<u64>, timer: Option<Timestamp>) -> SentOutboxes {
     let outboxes = outboxes.iter().map(|version| key(*version)).collect();
-    SentOutboxes { trace_id, outboxes, version, stamp: None, timer, all: false }
+    SentOutboxes { trace_id, outboxes, version, stamp: None, timer, keeps_earlier_timer: false, all: false }
 }
 
 async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
@@ -465,6 +467,39 @@ async fn sent_clears_the_outbox_of_that_version_only(store: Store) {
     let both = [sent(trace(9), &[1], Some(3), Some(at(1))), sent(id, &[], Some(3), None)];
     store.sent(&both).await.unwrap();
     assert_eq!(store.due(&everywhere(), at(99), 9).await.unwrap(), []);
+}
+
+/// Only the owner of a partition knows which leases were renewed, so a write of another coordinator
+/// never delays a wake.
+async fn b13_a_write_can_keep_an_earlier_timer(store: Store) {
+    let id = trace(1);
+    let due_at = async || {
+        let mut times = 0..100;
+        let is_due = async |time| store.due(&everywhere(), at(time), 9).await.unwrap() == [id];
+        loop {
+            match times.next() {
+                Some(time) if is_due(time).await => return Some(time),
+                Some(_) => {}
+                None => return None,
+            }
+        }
+    };
+    let keeps =
+        |timer: Option<Timestamp>, version| Write { timer, keeps_earlier_timer: true, ..write(id, version) };
+    commit(&store, keeps(Some(at(50)), 1)).await;
+    assert_eq!(due_at().await, Some(50), "there was no timer");
+    commit(&store, keeps(Some(at(70)), 2)).await;
+    assert_eq!(due_at().await, Some(50));
+    commit(&store, keeps(Some(at(40)), 3)).await;
+    assert_eq!(due_at().await, Some(40));
+    let later =
+        |keeps_earlier_timer| SentOutboxes { keeps_earlier_timer, ..sent(id, &[], Some(3), Some(at(60))) };
+    store.sent(&[later(true)]).await.unwrap();
+    assert_eq!(due_at().await, Some(40));
+    store.sent(&[later(false)]).await.unwrap();
+    assert_eq!(due_at().await, Some(60));
+    commit(&store, keeps(None, 4)).await;
+    assert_eq!(due_at().await, None, "a run that is over has no timer");
 }
 
 /// The store lost version 1, and another coordinator made it again. The first coordinator has sent

@@ -133,6 +133,7 @@ fn plain(trace_id: TraceId, version: u64) -> Write {
         outbox: None,
         cleared: Vec::new(),
         timer: Some(Timestamp::from_millis(1)),
+        keeps_earlier_timer: false,
         ended_at: None,
         opened_at: None,
         profiles: None,

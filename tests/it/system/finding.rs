@@ -66,6 +66,7 @@ async fn put(ground: &Ground, worlds: impl Iterator<Item = World>) {
             outbox: None,
             cleared: Vec::new(),
             timer: None,
+            keeps_earlier_timer: false,
             ended_at: None,
             opened_at: world.trace.root().map(|root| root.identity.started_at),
             profiles: None,

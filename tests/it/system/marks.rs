@@ -112,6 +112,7 @@ fn write(trace_id: TraceId) -> Write {
         outbox: None,
         cleared: Vec::new(),
         timer: None,
+        keeps_earlier_timer: false,
         ended_at: None,
         opened_at: None,
         profiles: None,

@@ -6,7 +6,10 @@ use disk::{Change, Reader, Rows};
 use domain::{Timestamp, TraceId, subject::Partition};
 
 use super::{
-    super::{CommitOutcome, Error, LoadedRecord, Replaces, SentOutboxes, Write, keys, record::RUNS_KEPT},
+    super::{
+        CommitOutcome, Error, LoadedRecord, Replaces, SentOutboxes, Write, keys,
+        record::{RUNS_KEPT, timer_after},
+    },
     Disk, index,
     list::List,
     rows::{self, Part},
@@ -159,7 +162,7 @@ fn commit(rows: &mut Change<'_>, home: Partition, write: &Write) -> Result<Commi
     if let Some((key, text)) = &write.outbox {
         put(rows, &rows::outbox(trace, *key), Some(text))?;
     }
-    List::timers(home).set(rows, trace, write.timer)?;
+    set_timer(rows, home, trace, write.timer, write.keeps_earlier_timer)?;
     List::ended(home).set(rows, trace, write.ended_at)?;
     if let Some(at) = write.opened_at {
         List::runs(home).set(rows, trace, Some(at))?;
@@ -187,9 +190,21 @@ fn clear(rows: &mut Change<'_>, home: Partition, sent: &SentOutboxes) -> Result<
         if sent.all {
             rows.remove_beginning(&rows::part(trace, Part::Outboxes))?;
         }
-        List::timers(home).set(rows, trace, sent.timer)?;
+        set_timer(rows, home, trace, sent.timer, sent.keeps_earlier_timer)?;
     }
     Ok(())
+}
+
+fn set_timer(
+    rows: &mut Change<'_>,
+    home: Partition,
+    trace: TraceId,
+    timer: Option<Timestamp>,
+    keeps_earlier: bool,
+) -> Result<(), disk::Error> {
+    let timers = List::timers(home);
+    let before = timers.get(rows, trace)?;
+    timers.set(rows, trace, timer_after(before, timer, keeps_earlier))
 }
 
 /// Changes the time of a trace in a list that contains it.

@@ -135,7 +135,7 @@ impl Redis {
         command.arg(self.keys.ended(home)).arg(self.keys.agents_seen(home));
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         command.arg(write.trace_id.to_string()).arg(write.expected);
-        command.arg(number(write.timer.map(Timestamp::millis)));
+        command.arg(timer(write.timer, write.keeps_earlier_timer));
         command.arg(number(write.ended_at.map(Timestamp::millis)));
         command.arg(number(write.opened_at.map(Timestamp::millis)));
         // The rank, from the end, of the newest entry to remove.
@@ -174,7 +174,7 @@ impl Redis {
         command.arg(2).arg(self.keys.trace(sent.trace_id)).arg(timers);
         let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
         command.arg(sent.trace_id.to_string());
-        command.arg(number(sent.version)).arg(number(sent.timer.map(Timestamp::millis)));
+        command.arg(number(sent.version)).arg(timer(sent.timer, sent.keeps_earlier_timer));
         command.arg(sent.stamp.as_deref().unwrap_or_default()).arg(if sent.all { "1" } else { "" });
         for key in &sent.outboxes {
             command.arg(keys::outbox(*key));
@@ -364,6 +364,12 @@ impl Redis {
         let request = Request { home, commands: vec![command] };
         self.fetch("delay a timer in Redis", vec![request]).await.map(drop)
     }
+}
+
+/// A timer as the scripts read it.
+fn timer(at: Option<Timestamp>, keeps_earlier: bool) -> String {
+    let mark = if keeps_earlier { "<" } else { "" };
+    at.map_or_else(String::new, |at| format!("{mark}{}", at.millis()))
 }
 
 /// Adds the names and texts of the changes that set a text.
