@@ -14,25 +14,30 @@ use crate::{
     cluster::failure::{self, Denied, Unreachable},
     command::{
         cli::{self, Cli, Command},
-        completions,
+        completions, help,
     },
     terminal::{
-        ending::{Ending, WRONG_USAGE},
-        output,
+        ending::{REFUSED, UNREACHABLE, WRONG_USAGE},
+        output::{self, Format},
     },
 };
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Reports a usage error as the argument parser does, or as a line of the log if the log is JSON.
+/// Reports a usage error as the argument parser does, or as JSON if the log or the output is JSON.
 fn wrong_usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || !std::env::args_os().any(|argument| argument == "--log-json") {
+    let format = Format::of_arguments(std::env::args_os());
+    let is_log = std::env::args_os().any(|argument| argument == "--log-json");
+    if !error.use_stderr() || !(is_log || matches!(format, Format::Json | Format::Yaml)) {
         error.exit();
     }
-    output::log_json();
+    output::use_format(format);
+    if is_log {
+        output::log_json();
+    }
     let text = error.to_string();
-    output::error(text.trim().trim_start_matches("error: "));
+    output::error_with(text.trim().trim_start_matches("error: "), None, Some(WRONG_USAGE));
     ExitCode::from(WRONG_USAGE)
 }
 
@@ -44,8 +49,13 @@ fn main() -> ExitCode {
     let keys = worker::take_keys();
     let Cli { output, log_json, quiet, mut servers, command } = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return wrong_usage(&error),
+        // The help and the errors come from the decorated commands, which parse the same arguments.
+        Err(error) => {
+            let error = help::decorated(Cli::command()).try_get_matches().err().unwrap_or(error);
+            return wrong_usage(&error);
+        }
     };
+    output::use_format(output);
     if log_json {
         output::log_json();
     }
@@ -68,8 +78,9 @@ fn main() -> ExitCode {
         // The sandbox changes the process, so it must start before any thread.
         Command::Sandbox { stage, told } => return worker::enter_sandbox(stage.as_deref(), &told),
         Command::Offline(command) => {
-            output.output().and_then(|output| cli::run_offline(command, &servers, output, log_json))
+            output.output().and_then(|output| cli::run_offline(command, &servers, output))
         }
+        Command::Short(short) => cli::run_online(short.command(), &servers, output, log_json),
         Command::Online(command) => cli::run_online(*command, &servers, output, log_json),
     };
     match ended {
@@ -78,14 +89,15 @@ fn main() -> ExitCode {
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             let error = failure::explained(error);
-            output::error(&format!("{error:#}"));
-            if error.is::<Unreachable>() {
-                return Ending::Unreachable.into();
-            }
-            if error.is::<Denied>() {
-                return Ending::Refused.into();
-            }
-            ExitCode::from(WRONG_USAGE)
+            let exit = if error.is::<Unreachable>() {
+                UNREACHABLE
+            } else if error.is::<Denied>() {
+                REFUSED
+            } else {
+                WRONG_USAGE
+            };
+            output::error_with(&format!("{error:#}"), None, Some(exit));
+            ExitCode::from(exit)
         }
     }
 }

@@ -50,7 +50,7 @@ impl Home {
         let runs: serde_json::Value =
             serde_json::from_slice(&self.output(&["runs", "list", "-o", "json", "--limit", "500"]).stdout)
                 .unwrap();
-        runs.as_array().unwrap().len()
+        runs["runs"].as_array().unwrap().len()
     }
 
     /// Starts a `dev` on a free port, and returns its address.
@@ -162,7 +162,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
     let settings = home.0.join("worker.json");
     std::fs::write(&settings, "{}").unwrap();
     let said = home.says(&["run", "--goal", "hello", "--config", settings.to_str().unwrap()]);
-    assert!(said.contains("--config is not used") && !said.contains("not kept"), "{said}");
+    assert!(said.contains("--config is not used") && !said.contains("not stored"), "{said}");
     assert_eq!(home.kept(), 1);
     std::fs::write(home.0.join("agents.yaml"), "- {agent_id: parrot, kind: builtin, builtin: echo}\n")
         .unwrap();
@@ -171,7 +171,7 @@ fn a_run_goes_to_the_dev_of_its_user() {
     let said = home.says(&["run", graph.to_str().unwrap()]);
     assert!(said.contains("agents from ") && !said.contains("is not used"), "{said}");
     assert_eq!(home.kept(), 2);
-    assert!(home.says(&["runs", "describe", "@last"]).contains("parrot"));
+    assert!(home.says(&["runs", "show", "@last"]).contains("parrot"));
     assert!(
         home.says(&["run", graph.to_str().unwrap()]).contains("agents from "),
         "the run uses the agents beside the graph"
@@ -206,7 +206,7 @@ fn commands_that_look_at_once_wait_for_each_other() {
         }
         for _ in 0..3 {
             let said = home.says(&["run", "--goal", "hello"]);
-            assert!(!said.contains("not kept"), "{said}");
+            assert!(!said.contains("not stored"), "{said}");
         }
     });
     assert_eq!(home.kept(), 4);
@@ -218,11 +218,14 @@ fn runs_without_a_directory_are_stored_nowhere() {
     home.says(&["run", "--goal", "hello", "--no-keep"]);
     assert!(!home.data().exists());
     let said = home.command(&["run", "--goal", "hello"]).env_remove("HOME").output().unwrap();
-    assert!(String::from_utf8_lossy(&said.stderr).contains("not kept: there is no HOME"), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.stderr).contains("not stored: HOME is not set"), "{said:?}");
     let file = home.0.join("file");
     std::fs::write(&file, "").unwrap();
     let said = home.command(&["run", "--goal", "hello"]).env("XDG_DATA_HOME", &file).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not kept"), "{said:?}");
+    assert!(
+        said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not stored"),
+        "{said:?}"
+    );
     assert!(Path::new(&file).is_file());
 }
 
@@ -336,7 +339,7 @@ fn f01_a_worker_killed_on_the_playground_is_replaced_and_its_run_goes_on() {
         "usd=0.01", "-q",
     ]);
     let trace = said.split_whitespace().next().unwrap();
-    let described = || home.says(&["runs", "describe", trace, "-o", "json"]);
+    let described = || home.says(&["runs", "show", trace, "-o", "json"]);
     while !described().contains("\"status\": \"working\"") {
         thread::sleep(std::time::Duration::from_millis(50));
     }

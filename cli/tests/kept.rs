@@ -107,7 +107,7 @@ impl Dev {
 }
 
 fn status(kept: &TestDirectory, trace: &str) -> String {
-    let runs = kept.json(&["runs", "list", "--limit", "500"]);
+    let runs = kept.json(&["runs", "list", "--limit", "500"])["runs"].take();
     let run = runs.as_array().unwrap().iter().find(|run| run["trace_id"] == trace);
     run.unwrap_or_else(|| panic!("{trace} is not in {runs}"))["status"].as_str().unwrap().to_owned()
 }
@@ -130,14 +130,14 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     let spent = ended["budget"]["spent"]["cost_usd"].clone();
     for args in [
         &["runs", "list", "--label", "env=test"][..],
-        &["runs", "describe", TRACE],
+        &["runs", "show", TRACE],
         &["receipt", TRACE],
         &["trace", TRACE],
         &["events", TRACE],
         &["audit", TRACE],
-        &["budget", "tree", TRACE],
+        &["budgets", "tree", TRACE],
         &["agents", "list"],
-        &["graph", "show", TRACE],
+        &["runs", "graph", TRACE],
         &["doctor"],
     ] {
         let said = kept.says(args);
@@ -145,13 +145,13 @@ fn a_run_that_was_kept_is_shown_by_every_command_without_a_server() {
     }
     let history = kept.says(&["history", &format!("{TRACE}/find")]);
     assert!(history.contains("model"), "{history}");
-    let run = &kept.json(&["runs", "list"])[0];
+    let run = &kept.json(&["runs", "list"])["runs"][0];
     assert_eq!((&run["trace_id"], &run["status"]), (&json!(TRACE), &json!("completed")));
     assert_eq!(run["budget"]["spent"]["cost_usd"], spent, "{run}");
     // The same submission again is the same run and costs nothing more. A rerun takes over its
     // results.
     assert_eq!(kept.json(&["run", file, "--agents", agents])["budget"]["spent"]["cost_usd"], spent);
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    assert_eq!(kept.json(&["runs", "list"])["runs"].as_array().unwrap().len(), 1);
     let rerun = kept.json(&["runs", "rerun", TRACE, "--from", "find"]);
     assert!(rerun["trace_id"].is_string(), "{rerun}");
     std::fs::remove_file(graph).ok();
@@ -186,7 +186,7 @@ fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
     let ended = kept.json(&[&["run", "--goal", "Find food.", "--agent", "researcher"], &agents[..]].concat());
     let ended = ended["trace_id"].as_str().unwrap();
     kept.says(&["graphs", "apply", "examples/facts.yaml"]);
-    kept.says(&["schedule", "put", "examples/nightly.yaml"]);
+    kept.says(&["schedules", "apply", "examples/nightly.yaml"]);
     let mut dev = kept.dev();
     let ask = json!({"id": "ask", "approve": {"who": "me", "question": "Ship it?"}});
     dev.submit(&json!({"trace_id": TRACE, "name": "ship", "steps": [ask]}));
@@ -207,7 +207,7 @@ fn n8_a_copy_of_a_directory_has_everything_and_goes_on_elsewhere() {
             &["outputs", ended],
             &["agents", "show", "researcher"],
             &["graphs", "show", "facts"],
-            &["schedule", "show", "nightly"],
+            &["schedules", "show", "nightly"],
         ]
         .map(|args| kept.says(&[args, &["-o", "json"]].concat()))
     };
@@ -236,7 +236,7 @@ fn a_result_is_printed_whole() {
         assert!(said.ends_with("word end\n") && said.contains("\nresult\nSay:"), "{said}");
         assert_eq!(kept.says(&["result", "@last"]), format!("{goal}\n"), "{limits}");
         assert_eq!(kept.json(&["result", "@last/root"]), json!(goal));
-        let described = kept.json(&["runs", "describe", "@last"]);
+        let described = kept.json(&["runs", "show", "@last"]);
         let is_object = described["outcome"]["result_object"].is_object();
         assert_eq!(is_object, limits != json!({}), "{described}");
         std::fs::remove_file(file).ok();
@@ -301,17 +301,17 @@ fn a_directory_is_open_in_one_process_which_others_ask_instead() {
     let mut dev = kept.dev();
     dev.submit(&json!({"goal": "hello"}));
     dev.accepted().unwrap();
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    assert_eq!(kept.json(&["runs", "list"])["runs"].as_array().unwrap().len(), 1);
     // A `run` of another command runs in that process.
     kept.says(&["run", "--goal", "hello"]);
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
+    assert_eq!(kept.json(&["runs", "list"])["runs"].as_array().unwrap().len(), 2);
     let refused = kept.output(&["dev"]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains(&dev.child.id().to_string()), "{said}");
     assert!(said.contains("hint: "), "{said}");
     dev.kill();
     // The killed process left its address behind, which is ignored.
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 2);
+    assert_eq!(kept.json(&["runs", "list"])["runs"].as_array().unwrap().len(), 2);
 }
 
 /// proves: a command that only reads does not let a run's time limit pass, and opens the directory
@@ -329,8 +329,10 @@ fn a_directory_without_a_server_is_read_and_unchanged() {
         let output = kept.output(args);
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let goes_on =
-        format!("nothing runs this directory: `trellis dev --data {}` goes on with it", kept.0.display());
+    let goes_on = format!(
+        "no process serves this directory: `trellis dev --data {}` continues its runs",
+        kept.0.display()
+    );
     for _ in 0..2 {
         for args in [
             &["runs", "watch", TRACE][..],
@@ -347,7 +349,7 @@ fn a_directory_without_a_server_is_read_and_unchanged() {
     let (code, said) = watched(&["submit", "--goal", "hello", "--wait"]);
     assert!(code == Some(5) && said.contains(&goes_on), "{code:?}: {said}");
     // The refused submission was not stored, so trying again submits it once.
-    assert_eq!(kept.json(&["runs", "list"]).as_array().unwrap().len(), 1);
+    assert_eq!(kept.json(&["runs", "list"])["runs"].as_array().unwrap().len(), 1);
 }
 
 /// proves: a `dev` waits for a command that reads its directory.
@@ -385,7 +387,7 @@ fn a_process_that_ends_at_a_crash_point_loses_no_run_that_it_accepted() {
         assert_eq!(ended.code(), None, "{option} {point}: the process aborts");
         let last = kept.output(&["dev", "--agents", "examples/agents.yaml"]);
         assert!(last.status.success(), "{option} {point}: {last:?}");
-        let runs = kept.json(&["runs", "list"]);
+        let runs = kept.json(&["runs", "list"])["runs"].take();
         for trace in &accepted {
             assert!(runs.to_string().contains(trace), "{option} {point}: {trace} is lost");
         }
@@ -424,7 +426,7 @@ fn a_process_that_is_killed_again_and_again_loses_no_run_that_it_accepted() {
     for trace in &accepted {
         assert!(has_ended(&status(&kept, trace)), "{trace}");
     }
-    let runs = kept.json(&["runs", "list", "--limit", "500"]);
+    let runs = kept.json(&["runs", "list", "--limit", "500"])["runs"].take();
     for run in runs.as_array().unwrap() {
         let trace = run["trace_id"].as_str().unwrap();
         assert!(has_ended(run["status"].as_str().unwrap()), "{run}");
@@ -456,7 +458,7 @@ fn whole(kept: &TestDirectory, args: &[&str]) -> (String, Option<i32>) {
 fn b1_a_budget_tree_is_indented_by_what_each_context_is_under() {
     let kept = TestDirectory::new();
     kept.says(&["run", "examples/author-and-critic.yaml"]);
-    let tree = kept.says(&["budget", "tree", "@last"]);
+    let tree = kept.says(&["budgets", "tree", "@last"]);
     for line in ["author-and-critic ", "  polish-r2 ", "    author ", "    critic-n6 ", "  publish "] {
         assert!(tree.lines().any(|shown| shown.starts_with(line)), "{line:?}: {tree}");
     }
@@ -467,7 +469,7 @@ fn a_directory_without_a_server_reports_that_it_has_no_workers() {
     let kept = TestDirectory::new();
     kept.says(&["run", "--goal", "hello"]);
     let (said, code) = whole(&kept, &["workers", "list"]);
-    assert!(code == Some(5) && said.contains("nothing runs this directory"), "{code:?}: {said}");
+    assert!(code == Some(5) && said.contains("no process serves this directory"), "{code:?}: {said}");
     let dev = kept.dev();
     while !kept.0.join("server").exists() {}
     assert!(kept.says(&["workers", "list"]).contains("taking work"));
@@ -530,7 +532,7 @@ fn every_option_of_every_command_says_what_it_is() {
             assert!(!pair[0].starts_with("--") || is_told, "{command}: {}", pair[0]);
         }
     }
-    assert!(TestDirectory::new().says(&["dev", "--help"]).contains("127.0.0.1:7420 if nothing is said"));
+    assert!(TestDirectory::new().says(&["dev", "--help"]).contains("by default, 127.0.0.1:7420"));
 }
 
 /// proves: an unreachable model is reported with the cause first, then the number of attempts.
@@ -563,7 +565,7 @@ fn l_a_run_that_waits_for_a_pool_without_workers_shows_it() {
     let args = ["run", "--goal", "paint", "--agent", "painter", "--agents", &agents, "--timeout", "6s"];
     let (said, code) = whole(&kept, &args);
     assert_eq!(code, Some(4), "{said}");
-    assert!(said.contains("`painter` waits for a worker of the pool `gpu`: none is there"), "{said}");
+    assert!(said.contains("`painter` waits for a worker of the pool `gpu`: none answers"), "{said}");
     assert!(said.contains("no worker of the pool `gpu` took `painter`"), "{said}");
     assert!(!said.contains("raise `timeout_ms`"), "{said}");
 }
@@ -586,7 +588,7 @@ fn g2_a_graph_is_checked_with_the_agents_beside_it() {
     let [_, good, bad, built_in, elsewhere] = beside(&kept, files);
     let validate = |file: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
-        let output = command.env_clear().args(["graph", "validate", file]).output().unwrap();
+        let output = command.env_clear().args(["graphs", "check", file]).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     for right in [good, built_in, elsewhere] {

@@ -1,5 +1,5 @@
-//! The client's handle, and the two ways to a coordinator: a request, which is answered, and a
-//! message, which is stored.
+//! The client of a cluster. It sends requests, which a coordinator answers, and publishes messages,
+//! which a stream stores for the coordinators.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,19 +28,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of one program, whose name begins the ids of its messages. A request fails at once
-    /// while no coordinator listens.
+    /// Creates a client. The name of the program is the prefix of the ids of its messages. While no
+    /// coordinator listens, a request fails at once.
     pub fn new(bus: impl Into<ClientBus>, program: &'static str) -> Self {
         Client { bus: bus.into(), program, by: None, timeout: REQUEST, patience: Duration::ZERO }
     }
 
-    /// Names the sender in messages of an administrator (S7).
+    /// Sets the name of the sender in administrator messages (S7).
     #[must_use]
     pub fn sent_by(self, by: impl Into<Arc<str>>) -> Self {
         Client { by: Some(by.into()), ..self }
     }
 
-    /// Retries a request for this time while no coordinator listens: one may be starting.
+    /// While no coordinator listens, retries a request for this time. A coordinator may be
+    /// starting.
     #[must_use]
     pub fn with_patience(self, patience: Duration) -> Self {
         Client { patience, ..self }
@@ -61,7 +62,7 @@ impl Client {
         self.by.iter().map(|by| (BY_HEADER.to_owned(), by.to_string())).collect()
     }
 
-    /// Only an administrator's message names its sender (S7).
+    /// The headers of a message. Only an administrator message names its sender (S7).
     fn headers(&self, subject: &Subject) -> Headers {
         if matches!(subject, Subject::Admin(_)) { self.by_header() } else { Headers::new() }
     }

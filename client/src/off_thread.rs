@@ -5,10 +5,10 @@ use bus::StoredMessage;
 
 use crate::Error;
 
-/// Values up to this size are processed in place, which takes a few milliseconds.
+/// Values up to this size are processed on the current thread, which takes a few milliseconds.
 const LARGE_BYTES: usize = 256 << 10;
 
-/// Does the work. If it reads more than [`LARGE_BYTES`], it runs on another thread.
+/// Runs `work`, on another thread if it processes more than [`LARGE_BYTES`].
 pub(crate) async fn off_thread<T: Send + 'static>(
     bytes: usize,
     work: impl FnOnce() -> T + Send + 'static,

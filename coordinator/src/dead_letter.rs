@@ -1,7 +1,7 @@
 //! Dead letters: records of messages that were finally refused, for the operator. A letter has the
 //! reason, the context and the identity of the message, but not its content, because a reader of
 //! dead letters may lack the permission for it. To send the message again, a client has to supply
-//! it (`trellis dead retry`).
+//! it (`trellis dead-letters retry`).
 
 use std::{sync::Arc, time::Duration};
 

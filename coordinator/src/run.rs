@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, future::Future, sync::Arc, time::Duration};
 
-use bus::{Bus, Consumer, Service};
+use bus::{Bus, Consumer, ExistingLimits, Service};
 use domain::{
     WorkerId,
     subject::{Action, Subject, Topic},
@@ -98,7 +98,7 @@ fn boxed(
 
 async fn run_until(config: Config, bus: Bus, store: Store, shutdown: BoxFuture<'_, ()>) -> Result<(), Error> {
     metrics::begin();
-    bus.set_up(&config.topology).await?;
+    bus.set_up_as(&config.topology, ExistingLimits::Keep).await?;
     let bus = match &config.keys {
         Some(keys) => bus.with_keys(keys.clone()),
         None => bus,

@@ -20,7 +20,7 @@ pub(crate) struct Streams {
     open: Mutex<HashMap<String, usize>>,
 }
 
-/// A place among the streams, until it is dropped.
+/// One open stream in the counts of [`Streams`]. Dropping it ends the count.
 #[derive(Debug)]
 pub(crate) struct Place {
     streams: Arc<Streams>,
@@ -33,7 +33,7 @@ impl Streams {
         Arc::new(Streams { most: connections / 4 * 3, most_of_one: connections / 2, open: Mutex::default() })
     }
 
-    /// A place among the live pages of a caller. It also counts in the total of all streams.
+    /// Counts one more live page of a caller. A page also counts in the total of all streams.
     pub(crate) fn take_few(self: &Arc<Self>, caller: &str) -> ApiResult<Place> {
         let pages = format!("pages of {caller}");
         let own = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&pages).copied();

@@ -18,8 +18,8 @@ pub(crate) struct User {
 /// The accounts of nats-server, as a file that its configuration includes.
 pub(crate) fn nats(namespace: &Namespace, users: &[User]) -> String {
     let mut text = String::from(
-        "# Who may do what on this NATS server, written by `trellis auth`: change it by that command, then reload the server\n\
-         # (`nats-server --signal reload`). It has public keys only.\n\naccounts {\n",
+        "# The permissions of users on this NATS server, written by `trellis auth`: change them by that command, then \
+                reload the server\n# (`nats-server --signal reload`). This file has public keys only.\n\naccounts {\n",
     );
     let all = imports(namespace);
     for account in Account::ALL {
@@ -123,7 +123,7 @@ pub(crate) fn redis(namespace: &Namespace, coordinator: &str, doctor: &str) -> S
     format!(
         "{DEFAULT_USER}\n\
          user coordinator on resetpass #{} resetkeys {} resetchannels -@all {}\n\
-         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load +acl|getuser\n",
+         user doctor on resetpass #{} resetkeys resetchannels -@all +ping +info +config|get +acl|load +acl|getuser +cluster|slots +role\n",
         sha256(coordinator),
         store::key_patterns(namespace).map(|keys| format!("~{keys}")).join(" "),
         commands.join(" "),

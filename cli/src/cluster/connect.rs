@@ -28,17 +28,17 @@ use crate::cluster::{
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Servers")]
 pub(crate) struct Servers {
-    /// A server of Trellis, `trellis dev` or `trellis gateway`, such as http://127.0.0.1:7420. It counts before a NATS server.
+    /// A Trellis server (`trellis dev` or `trellis gateway`), such as http://127.0.0.1:7420. It takes precedence over --nats-url.
     #[arg(long, global = true, value_name = "URL", env = "TRELLIS_URL", hide_env_values = true)]
     url: Option<String>,
     /// The NATS servers of the cluster, separated by commas.
     #[arg(long, global = true, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
     nats_url: Option<String>,
-    /// The Redis server; only coordinators need it.
+    /// The Redis server, for coordinators only.
     #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
     redis_url: Option<String>,
-    /// A directory in which a cluster of one process keeps everything: without a server, commands use it, or whoever has it open.
-    /// If none is named: trellis in XDG_DATA_HOME, or ~/.local/share/trellis.
+    /// The directory in which `run` and `dev` store runs, for commands without a server. By default, trellis in XDG_DATA_HOME, or
+    /// ~/.local/share/trellis. If another process has the directory open, commands connect to that process.
     #[arg(long, global = true, value_name = "DIR", env = "TRELLIS_DATA", hide_env_values = true, value_parser = local_directory::file())]
     data: Option<PathBuf>,
     /// Prefix of every subject, stream and key, so that deployments can share servers.
@@ -51,7 +51,7 @@ pub(crate) struct Servers {
         hide_default_value = true
     )]
     namespace: Namespace,
-    /// The address of a run in a viewer of traces, with `{trace_id}` in it.
+    /// The address of a run in a trace viewer, with `{trace_id}` in it.
     #[arg(long, global = true, value_name = "TEMPLATE", env = "TRELLIS_TRACE_URL", hide = true)]
     trace_url: Option<String>,
     #[command(flatten)]
@@ -188,13 +188,13 @@ impl Servers {
         let of_user = || local_directory::default_directory().filter(|directory| directory.is_dir());
         let Some(directory) = self.directory().map(Path::to_owned).or_else(of_user) else {
             anyhow::bail!(
-                "this command needs a cluster, and there is none: no server is named, no `trellis dev` runs here, and no run was kept here \
-                 yet\n\nhint: `trellis run` and `trellis dev` begin one; TRELLIS_URL, NATS_URL or --data name one that is elsewhere"
+                "this command needs a server or a directory of runs: no server is named, no `trellis dev` runs, and no run is \
+                stored here\n\nhint: start with `trellis run` or `trellis dev`, or set TRELLIS_URL, NATS_URL or --data"
             );
         };
         if !directory.is_dir() {
             anyhow::bail!(
-                "there is no directory {}\n\nhint: `trellis run --data` and `trellis dev --data` make it",
+                "the directory {} does not exist\n\nhint: `trellis run --data` and `trellis dev --data` create it",
                 directory.display()
             );
         }
@@ -221,7 +221,9 @@ impl Servers {
         let ClientBus::Direct(Bus::Disk(_)) = client.bus() else { return None };
         let named = self.directory().map(|directory| format!(" --data {}", directory.display()));
         let named = named.unwrap_or_default();
-        Some(Unreachable(format!("nothing runs this directory: `trellis dev{named}` goes on with it")))
+        Some(Unreachable(format!(
+            "no process serves this directory: `trellis dev{named}` continues its runs"
+        )))
     }
 
     /// The place where a task runs: an existing cluster, or this process. With `keep`, a run in
@@ -308,8 +310,8 @@ impl Servers {
     pub(crate) async fn nats(&self) -> anyhow::Result<Bus> {
         let Some(url) = self.nats_url() else {
             anyhow::bail!(
-                "this command needs a NATS server, and none is named\n\nhint: set NATS_URL or give --nats-url, such as \
-                 nats://127.0.0.1:4222; `trellis dev` is a cluster without servers"
+                "this command needs a NATS server, and none is named\n\nhint: set NATS_URL or --nats-url, such as \
+                nats://127.0.0.1:4222; `trellis dev` needs no servers"
             );
         };
         let name = format!("trellis {}", env!("CARGO_PKG_VERSION"));
@@ -328,8 +330,8 @@ impl Servers {
     pub(crate) async fn store(&self, partitions: u16) -> anyhow::Result<Store> {
         let Some(url) = self.redis_url() else {
             anyhow::bail!(
-                "a coordinator keeps its runs in Redis, and no Redis server is named\n\nhint: set REDIS_URL or \
-                 give --redis-url, such as redis://127.0.0.1:6379"
+                "a coordinator stores its runs in Redis, and no Redis server is named\n\nhint: set REDIS_URL or give \
+                --redis-url, such as redis://127.0.0.1:6379"
             );
         };
         let store = self.redis(url, partitions).await?;

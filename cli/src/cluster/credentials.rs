@@ -11,7 +11,7 @@ use domain::tls::Tls;
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Credentials (each also by its variable)")]
 pub(crate) struct Credentials {
-    /// A file with the token that the server of TRELLIS_URL knows us by; or in TRELLIS_TOKEN.
+    /// A file with the token for the server of TRELLIS_URL; the variable TRELLIS_TOKEN may have the token instead.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "TRELLIS_TOKEN_FILE")]
     token_file: Option<String>,
     /// A credentials file for NATS (JWT and nkey).
@@ -20,47 +20,47 @@ pub(crate) struct Credentials {
     /// A file with the seed of an nkey for NATS, as `trellis auth` writes it.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_NKEY_FILE")]
     nats_nkey_file: Option<String>,
-    /// The user of NATS; its password comes from a file, or from NATS_PASSWORD.
+    /// The NATS user. Its password is in --nats-password-file or NATS_PASSWORD.
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "NATS_USER")]
     nats_user: Option<String>,
-    /// A file with the password of the user of NATS.
+    /// A file with the password of the NATS user.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_PASSWORD_FILE")]
     nats_password_file: Option<String>,
-    /// A file with a token for NATS; or in NATS_TOKEN.
+    /// A file with a token for NATS; the variable NATS_TOKEN may have the token instead.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_TOKEN_FILE")]
     nats_token_file: Option<String>,
-    /// Where answers are received: the beginning of their subjects, which is this user's own.
+    /// The prefix of the subjects on which this user receives answers.
     #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX", env = "NATS_INBOX")]
     inbox: Option<String>,
-    /// Where JetStream is called, if it is in another account of the server: the beginning of the subjects.
+    /// The prefix of JetStream's subjects, if it is in another account of the server.
     #[arg(long, global = true, hide_short_help = true, value_name = "PREFIX", env = "NATS_JS_API")]
     js_api: Option<String>,
-    /// No connection to NATS without TLS, whatever it offers: `required`.
+    /// `required`: refuse a connection to NATS without TLS.
     #[arg(long, global = true, hide_short_help = true, value_name = "WHETHER", env = "NATS_TLS")]
     #[arg(num_args = 0..=1, default_missing_value = REQUIRED, require_equals = true)]
     tls: Option<String>,
-    /// Who signs the certificate of NATS (PEM); without it, whoever the system trusts.
+    /// The CA certificate of NATS (PEM); by default, the CAs of the system.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CA")]
     nats_ca: Option<String>,
-    /// Our own certificate for NATS (PEM); --nats-key has its key.
+    /// The client certificate for NATS (PEM); --nats-key has its key.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_CERT")]
     nats_cert: Option<String>,
-    /// The key of our certificate for NATS (PEM).
+    /// The key of the client certificate for NATS (PEM).
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "NATS_KEY")]
     nats_key: Option<String>,
-    /// The user of Redis; its password comes from a file, or from REDIS_PASSWORD.
+    /// The Redis user. Its password is in --redis-password-file or REDIS_PASSWORD.
     #[arg(long, global = true, hide_short_help = true, value_name = "NAME", env = "REDIS_USER")]
     redis_user: Option<String>,
-    /// A file with the password of the user of Redis.
+    /// A file with the password of the Redis user.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_PASSWORD_FILE")]
     redis_password_file: Option<String>,
-    /// Who signs the certificate of Redis (PEM); without it, whoever the system trusts.
+    /// The CA certificate of Redis (PEM); by default, the CAs of the system.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CA")]
     redis_ca: Option<String>,
-    /// Our own certificate for Redis (PEM); --redis-key has its key.
+    /// The client certificate for Redis (PEM); --redis-key has its key.
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_CERT")]
     redis_cert: Option<String>,
-    /// The key of our certificate for Redis (PEM).
+    /// The key of the client certificate for Redis (PEM).
     #[arg(long, global = true, hide_short_help = true, value_name = "FILE", env = "REDIS_KEY")]
     redis_key: Option<String>,
 }
@@ -111,7 +111,7 @@ impl Credentials {
             None => false,
             Some(REQUIRED) => true,
             Some(other) => {
-                anyhow::bail!("`{other}` can't be said of TLS\n\nhint: --tls, or NATS_TLS={REQUIRED}")
+                anyhow::bail!("`{other}` is not a setting of TLS\n\nhint: use --tls, or NATS_TLS={REQUIRED}")
             }
         };
         let certificate = certificate(&self.nats_cert, &self.nats_key, "NATS")?;
@@ -134,7 +134,7 @@ impl Credentials {
         };
         match &inbox {
             Some(prefix) if !plain(prefix) => anyhow::bail!(
-                "`{prefix}` can't be the beginning of our inbox\n\nhint: letters, digits, `_` and `-`, such as _INBOX_me"
+                "`{prefix}` is not a valid prefix of an inbox\n\nhint: use letters, digits, `_` and `-`, such as _INBOX_me"
             ),
             Some(_) | None => Ok(inbox),
         }
@@ -163,8 +163,8 @@ pub(crate) fn check_argument(url: &str, option: &str, variable: &str) -> anyhow:
     };
     if logged_in && std::env::args_os().skip(1).any(as_argument) {
         anyhow::bail!(
-            "the address in {option} contains a login, which everybody on this machine can see in the list of \
-             processes\n\nhint: set {variable}, or give the login by a file: see `trellis --help`"
+            "the address in {option} contains a login, which all users of this machine can see in the list of \
+                processes\n\nhint: set {variable}, or give the login by a file: see `trellis help connection`"
         );
     }
     Ok(())
@@ -186,7 +186,7 @@ fn secret(path: &Option<String>, variable: &str) -> anyhow::Result<Option<String
         let text = std::fs::read_to_string(Path::new(&path)).with_context(|| format!("can't read {path}"))?;
         let text = text.trim_end_matches(['\r', '\n']);
         if text.is_empty() {
-            anyhow::bail!("{path} is empty\n\nhint: it has the secret as its only line");
+            anyhow::bail!("{path} is empty\n\nhint: write the secret as its only line");
         }
         return Ok(Some(text.to_owned()));
     }

@@ -155,7 +155,7 @@ impl Deployment {
                     }
                     // The killed worker's attempts are dropped, as by a power cut: their leases
                     // expire.
-                    () = playground.kills_worker() => tracing::warn!("the worker was killed on the playground; another one begins"),
+                    () = playground.kills_worker() => tracing::warn!("the worker was killed on the playground; another one starts"),
                 }
             }
         });
@@ -296,14 +296,12 @@ async fn kept(namespace: &Namespace, directory: &Path, partitions: u16) -> anyho
         let hint = match error {
             disk::Error::InUse { .. } => "wait for it or end it, or give another directory with --data",
             disk::Error::Corrupt { .. } => {
-                "nothing in it was changed: restore it from a copy, or give another directory with --data"
+                "the directory is unchanged: restore it from a backup, or give another directory with --data"
             }
             disk::Error::Full { .. }
             | disk::Error::Failed { .. }
             | disk::Error::Open { .. }
-            | disk::Error::Stopped => {
-                "--data, or TRELLIS_DATA, names a directory that this user may write to"
-            }
+            | disk::Error::Stopped => "set --data or TRELLIS_DATA to a directory that this user can write to",
         };
         NotOpened { why: format!("{error}\n\nhint: {hint}"), in_use }
     })?;

@@ -53,7 +53,7 @@ fn of_client(error: client::Error) -> anyhow::Error {
         ),
         client::Error::NoJournal(missing) => anyhow::anyhow!("{missing}\n\nhint: {}", missing.hint()),
         client::Error::NotAuthentic { .. } => {
-            anyhow::anyhow!("{error}\n\nhint: is it the key of this deployment?")
+            anyhow::anyhow!("{error}\n\nhint: check that it is the key of this deployment")
         }
         client::Error::Message(_)
         | client::Error::Answer { .. }
@@ -77,10 +77,11 @@ fn no_answer(what: &str, is_over_http: bool, error: &RequestError) -> anyhow::Er
     };
     let hint = match is_over_http {
         true => {
-            "check the address (TRELLIS_URL) and the token (TRELLIS_TOKEN_FILE); `trellis doctor` asks the server"
+            "check the address (TRELLIS_URL) and the token (TRELLIS_TOKEN_FILE); `trellis doctor` checks the server"
         }
         false => {
-            "is a coordinator running (`trellis coordinator`), in the same --namespace? `trellis doctor` checks each server"
+            "check that a coordinator runs (`trellis coordinator`) in the same --namespace; `trellis doctor` checks each \
+                server"
         }
     };
     Unreachable(format!("{why}\n\nhint: {hint}")).into()
@@ -108,7 +109,12 @@ pub(crate) fn unreachable(error: &bus::Error) -> anyhow::Error {
             "another version or configuration created it; change it with the `nats` tool, or use another --namespace"
         }
         bus::Error::NoRoom { .. } => MORE_ROOM,
-        bus::Error::TooLarge { .. } => "Trellis stores no objects of that size; find out which program did",
+        bus::Error::Lower { .. } => {
+            "give the options of the deployment, or --allow-lower if its oldest messages or replicas may be deleted"
+        }
+        bus::Error::TooLarge { .. } => {
+            "Trellis stores no objects of that size: find the program that stored it"
+        }
         bus::Error::Denied(denied) => return denied_hint(denied),
         bus::Error::Failed { .. } => "`trellis doctor` checks each server",
     };
@@ -122,7 +128,8 @@ fn connecting_hint(said: &str) -> &'static str {
     if says(&["authorization", "nkey", "seed", "credentials"]) {
         "give the key of a user that the server knows: NATS_NKEY_FILE (a file that ends in .nk) or NATS_CREDS, as `trellis auth` wrote it"
     } else if says(&["certificate", "unknownissuer", "tls"]) {
-        "NATS_CA names the certificate of who signed the server's; NATS_CERT and NATS_KEY are ours, if the server wants one"
+        "set NATS_CA to the CA certificate of the server, and NATS_CERT and NATS_KEY if the server requires a client \
+                certificate"
     } else {
         "check that nats-server runs there with JetStream (`nats-server -js`); `trellis doctor` checks each server"
     }
@@ -134,14 +141,14 @@ fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
     let is_for_others = |call: &str| !role::who_may_send(&Namespace::default(), call).is_empty();
     let hint = match denied.action {
         bus::Action::Publish if denied.subject.contains(".STREAM.CREATE.") => {
-            "the streams are not there yet: run `trellis provision` with the provisioner's key, then this again".to_owned()
+            "the streams do not exist yet: run `trellis provision` with the provisioner's key, then repeat this command".to_owned()
         }
         bus::Action::Publish if as_others.is_some_and(is_for_others) => format!(
             "set NATS_JS_API={}, as `trellis auth` wrote it for every role but the coordinator's and the provisioner's",
             role::CALLS_OF_OTHERS
         ),
         bus::Action::Subscribe if denied.subject.starts_with("_INBOX") => {
-            "answers come to an inbox of our own: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
+            "answers arrive in an inbox of this user: set NATS_INBOX, as `trellis auth` wrote it".to_owned()
         }
         bus::Action::Publish | bus::Action::Subscribe => {
             // In a deployment with a namespace, the namespace precedes the subject.
@@ -156,9 +163,9 @@ fn denied_hint(denied: &bus::Denied) -> anyhow::Error {
             };
             let may: Vec<&str> = may.iter().map(|kind| kind.name()).collect();
             let who = if may.is_empty() {
-                "of a role that may".to_owned()
+                "of a role with that permission".to_owned()
             } else {
-                format!("of a role that may: {}", may.join(", "))
+                format!("of a role with that permission: {}", may.join(", "))
             };
             format!(
                 "use credentials {who} (on NATS: NATS_NKEY_FILE, NATS_INBOX and NATS_JS_API, as `trellis auth` wrote them; over HTTP: \

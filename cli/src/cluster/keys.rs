@@ -65,7 +65,7 @@ impl Keys {
         }
         let mut bytes = [0_u8; 32];
         let system = fs::File::open("/dev/urandom").and_then(|mut system| system.read_exact(&mut bytes));
-        system.context("the system gives no random numbers")?;
+        system.context("the system has no random numbers")?;
         let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         write(&path, SECRET, &format!("{digits}\n"))?;
         Ok(true)
@@ -129,7 +129,7 @@ impl Keys {
 
 /// Reads a user from a line `<public key> <role>[ <pool>]`.
 fn user(path: &Path) -> anyhow::Result<User> {
-    let wrong = || format!("{} is not the public key of a user, as `trellis auth` writes it", path.display());
+    let wrong = || format!("{} is not a public key from `trellis auth`", path.display());
     let name = path.file_stem().and_then(|name| name.to_str()).with_context(wrong)?;
     let text = fs::read_to_string(path).with_context(|| format!("can't read {}", path.display()))?;
     let mut words = text.split_whitespace();

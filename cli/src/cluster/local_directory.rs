@@ -71,9 +71,9 @@ impl Door {
             Ok(Ok(_)) => Ok(Some((door, bus))),
             // The process may have ended after the first check.
             Ok(Err(_)) | Err(_) if !is_own(address) => Ok(None),
-            Ok(Err(error)) => anyhow::bail!("{error}\n\nhint: it has {} open", directory.display()),
+            Ok(Err(error)) => anyhow::bail!("{error}\n\nhint: that process has {} open", directory.display()),
             Err(_) => anyhow::bail!(
-                "the Trellis server at {address} does not answer\n\nhint: it has {} open; end it if it hangs",
+                "the Trellis server at {address} does not answer\n\nhint: that process has {} open; end it if it hangs",
                 directory.display()
             ),
         }

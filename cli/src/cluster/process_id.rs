@@ -1,4 +1,4 @@
-//! Default names: of a coordinator or worker, and of the user who runs a command.
+//! The default names of coordinators, workers, and users of the command line.
 
 use domain::WorkerId;
 use uuid::Uuid;

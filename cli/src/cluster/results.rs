@@ -36,6 +36,6 @@ async fn fetch(client: &Client, reference: &ObjectReference) -> anyhow::Result<J
             bail!("the object `{object}` is not the result that was stored: its checksum differs")
         }
     };
-    let value: Value = serde_json::from_slice(&bytes).context("the stored result is no JSON")?;
+    let value: Value = serde_json::from_slice(&bytes).context("the stored result is not JSON")?;
     Ok(Json::from(value))
 }

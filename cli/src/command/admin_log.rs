@@ -18,13 +18,14 @@ use crate::{
 /// The digits of a request's digest in the table.
 const DIGITS: usize = 12;
 
-/// Show who changed agents, schedules and kept graphs, and drained workers, the oldest first, and when policies changed.
+/// List the changes of administrators, with their senders.
 ///
-/// A policy of the coordinators is told when one starts with another, that of the workers of a pool when the first claims with it.
-/// Who raised, charged, deleted or restored something in a run is in its events: `trellis events RUN`. A name with `(claimed)` is what
-/// the sender said of itself. A record is stored before its request is decided, so one that was refused is listed like one that was
-/// done: what holds now is shown by `trellis agents`, `schedule`, `graphs` and `workers`. CONTENT is the beginning of the SHA-256 of the request as it was sent. With the key of the deployment
-/// only records that coordinators signed are shown, and what else is there is counted.
+/// They are changes of agents, schedules, stored graphs and policies, and drains of workers, the oldest first. A policy of the
+/// coordinators is recorded when a coordinator starts with another one, that of a pool when its first worker claims with it. Raises,
+/// charges, deletes and restores are events of their run: `trellis events RUN`. A name with `(claimed)` is the sender's own statement.
+/// A record is stored before its request is decided, so refused requests are listed too: `trellis agents`, `schedules`, `graphs` and
+/// `workers` show the current state. CONTENT is the prefix of the SHA-256 of the request. With the key of the deployment, only records
+/// that coordinators signed are shown, and the others are counted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -41,16 +42,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let Log { records, unreadable, refused } = read(&client, keys.as_ref()).await?;
     if unreadable > 0 {
         let messages = count(unreadable, "message");
-        output::note(&format!("left out, because it is no record: {messages}"));
+        output::note(&format!("left out, because they are not records: {messages}"));
     }
     match refused {
         None => output::note(
-            "the records were not verified: with --log-key-file only those count that coordinators signed",
+            "the records were not verified: --log-key-file verifies them and leaves out unsigned ones",
         ),
         Some(0) => {}
         Some(refused) => {
             let messages = count(refused, "message");
-            output::note(&format!("left out, because no coordinator signed it: {messages}"));
+            output::note(&format!("left out, because no coordinator signed them: {messages}"));
         }
     }
     if output == Output::Json {
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
         return Ok(Ending::Completed);
     }
     if records.is_empty() {
-        output::note("no administrator has asked for anything yet; records are kept as long as events");
+        output::note("there are no records; they are stored as long as events");
         return Ok(Ending::Completed);
     }
     let row = |record: &AdminRecord| {

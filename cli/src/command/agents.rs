@@ -23,12 +23,12 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the agents that a submission may name, and the versions of their profiles.
+    /// List the agents, with the versions of their profiles.
     List,
-    /// Add profiles, or replace those of the same name. Running runs keep the profiles they began with.
+    /// Add agent profiles, or replace those of the same name.
     ///
-    /// Once it has succeeded, every new submission uses these profiles. A profile that differs from the one before gets the
-    /// next version; one that is the same keeps its version.
+    /// Every later submission uses these profiles; existing runs keep theirs. A changed profile gets the next version; an unchanged
+    /// one keeps its version.
     #[command(after_help = "Examples:\n  trellis agents apply examples/agents.yaml")]
     Apply {
         /// A list of profiles, or `agents:` with one (`[[agents]]` in TOML): YAML, JSON or TOML; `-` is stdin.
@@ -39,15 +39,15 @@ pub(crate) enum Command {
   trellis agents show writer
   trellis agents show writer --version 2 > writer.json
   trellis agents show writer --version 2 | trellis agents apply -      (back to version 2, as a new version)")]
-    #[command(disable_version_flag = true)]
+    #[command(alias = "describe", disable_version_flag = true)]
     Show {
         /// Its name, as `agents list` shows it.
         name: AgentId,
-        /// An earlier version; the last 64 are kept.
+        /// An earlier version; the last 64 are stored.
         #[arg(long, value_name = "N")]
         version: Option<u64>,
     },
-    /// Show what `apply` would change, or what changed between two versions.
+    /// Compare a file with the applied profiles, or two versions of a profile.
     #[command(after_help = "Examples:
   trellis agents diff agents.yaml      what applying the file would change
   trellis agents diff writer           the latest version against the one before
@@ -65,10 +65,10 @@ Exit codes: 0 no difference, 1 some difference, 2 wrong usage or a file that can
         #[arg(value_name = "B")]
         to: Option<u64>,
     },
-    /// Delete an agent: new submissions can't name it any more. Running runs keep its profile.
+    /// Delete an agent: new submissions can't name it, and existing runs keep its profile.
     ///
-    /// Its versions are kept until the log of profiles needs their room, and can be shown and applied again. An agent that is part of every deployment, such as
-    /// `default`, can't be deleted.
+    /// Its versions are stored until the log of profiles needs their room, and can be shown and applied again. An agent of every
+    /// deployment, such as `default`, can't be deleted.
     #[command(after_help = "Examples:\n  trellis agents delete writer")]
     Delete {
         /// Its name, as `agents list` shows it.
@@ -139,7 +139,7 @@ fn about(found: &AgentVersion) -> String {
         (Some(version), Some(at)) => {
             let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
             format!(
-                "{}: version {version}, applied at {at}; versions kept: {}",
+                "{}: version {version}, applied at {at}; stored versions: {}",
                 agent.agent_id,
                 kept.join(" ")
             )
@@ -182,7 +182,7 @@ fn list(
     }
     if agents.is_empty() {
         output::note(
-            "there are no agents yet\n\nhint: add some, as with `trellis agents apply examples/agents.yaml`",
+            "there are no agents yet\n\nhint: `trellis agents apply examples/agents.yaml` adds some",
         );
         return Ok(Ending::Completed);
     }

@@ -1,9 +1,10 @@
-//! `trellis graph show` and `trellis graph amend`: prints the definition of a running graph, and
+//! `trellis runs graph` and `trellis graphs amend`: prints the definition of a running graph, and
 //! changes its pending steps.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use client::Client;
 use domain::{
     CallId, ChildId, Problems, StepPath, decode,
     graph::{StepDef, TaskGraph},
@@ -30,54 +31,56 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph show 0af765 > graph.json        the graph as it is now; edit its steps, then
-  trellis graph amend 0af765 graph.json
-  trellis graph amend 0af765 --remove review --add check.yaml
+  trellis runs graph 0af765 > graph.json        the graph as it is now; edit its steps, then
+  trellis graphs amend 0af765 graph.json
+  trellis graphs amend 0af765 --remove review --add check.yaml
 ";
 
-/// Print the definition of a graph that runs, for an amend: every step with its id, and which have not begun.
+/// Print the definition of a running graph, for an amend.
+///
+/// It has every step with its id, and a note lists the steps that have not begun.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Show {
-    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+pub(crate) struct ShowArgs {
+    /// The run, for the graph of its root. `TRACE/CHILD` is the graph of another context.
     #[arg(value_name = "TRACE[/CHILD]")]
-    context: WrittenRef,
+    pub(crate) context: WrittenRef,
 }
 
-/// Replace, add or remove steps of a graph that have not begun.
+/// Replace, add or remove steps of a running graph that have not begun.
 ///
-/// FILE is the whole definition as it is to be: what `graph show` prints, with other steps. Steps that have begun, ended
-/// or been skipped, and the fields of the graph itself, must be as they are. The amend is refused if somebody else
-/// amended the graph since FILE was printed, or if a step that it changes has begun meanwhile; nothing is changed then.
-/// The options change the definition as it is now instead.
+/// FILE is the whole new definition: the output of `runs graph` with other steps. Steps that have begun, ended or been skipped, and
+/// the fields of the graph itself, must be unchanged. The amend is refused, without any change, if another amend came after FILE was
+/// printed, or if a changed step has begun meanwhile. The options change the current definition instead of replacing it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, for the graph at its root; `TRACE/CHILD` for the graph that runs in another context.
+    /// The run, for the graph of its root. `TRACE/CHILD` is the graph of another context.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: WrittenRef,
     /// The definition: JSON, YAML or TOML; `-` is stdin.
     #[arg(required_unless_present_any = ["remove", "add", "replace"], conflicts_with_all = ["remove", "add", "replace"])]
     file: Option<PathBuf>,
-    /// Remove this step; may be given more than once. `outer/inner` is a step of the graph that the step `outer` uses.
+    /// Remove this step; may be given more than once.
+    ///
+    /// `outer/inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     remove: Vec<StepPath>,
-    /// Add the step, or the list of steps, of a file behind the others; may be given more than once.
+    /// Append the step or steps of a file; may be given more than once.
     #[arg(long, value_name = "FILE")]
     add: Vec<PathBuf>,
-    /// Put the step, or the steps, of a file in place of those with the same ids; may be given more than once.
+    /// Replace steps by those of a file with the same ids; may be given more than once.
     #[arg(long, value_name = "FILE")]
     replace: Vec<PathBuf>,
-    /// Who amends it; the event says so.
+    /// The name of the sender, for the event.
     #[arg(long, value_name = "NAME", value_parser = parse::text)]
     by: Option<Text>,
-    /// Your own name for the amend: sent again under the same name, it is still one amend.
+    /// The id of the amend: a repetition with the same id is the same amend.
     #[arg(long, value_name = "ID")]
     id: Option<CallId>,
 }
 
-pub(crate) async fn show(args: Show, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
-    let client = servers.cluster().await?;
-    let (trace_id, child) = args.context.context(&client).await?;
+pub(crate) async fn show(client: &Client, named: &WrittenRef, output: Output) -> anyhow::Result<Ending> {
+    let (trace_id, child) = named.context(client).await?;
     let trace = client.replay(trace_id).await?;
     let (now, pending) = current(&trace, child.as_ref())?;
     if output == Output::Text {
@@ -112,7 +115,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             match output {
                 Output::Json => output::print_json(&json!({"child_id": child_id, "revision": revision}))?,
                 Output::Text => {
-                    output::print(&format!("`{child_id}` goes on as amended, revision {revision}\n"))?
+                    output::print(&format!("`{child_id}` continues as amended, revision {revision}\n"))?
                 }
             }
             Ok(Ending::Completed)
@@ -137,7 +140,7 @@ fn current(trace: &Trace, child: Option<&ChildId>) -> anyhow::Result<(Made, Vec<
         None => &trace.root().context("the run has no root")?.id,
     };
     let (node, revision, graph) = trace.definition_of(child).with_context(|| {
-        format!("`{child}` runs no graph\n\nhint: `trellis runs describe` lists the contexts of a run")
+        format!("`{child}` runs no graph\n\nhint: `trellis runs show` lists the contexts of a run")
     })?;
     let mut pending = Vec::new();
     let steps = trace.graph_outcome(node).map(|outcome| outcome.steps).unwrap_or_default();
@@ -173,7 +176,7 @@ fn names(steps: &[StepPath]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// Reads a definition: the output of `graph show`, or a graph alone, which is taken to be based on
+/// Reads a definition: the output of `runs graph`, or a graph alone, which is taken to be based on
 /// the current revision.
 fn from_file(path: &Path, revision: u32) -> Result<Made, FileError> {
     let document = read_with_graphs(path)?;
@@ -267,9 +270,9 @@ fn steps(path: &Path) -> Result<Vec<StepDef>, FileError> {
 
 fn hint(code: &str) -> Option<&'static str> {
     match code {
-        "graph_moved" => Some("print it again with `trellis graph show`, and make your changes to that"),
+        "graph_moved" => Some("print it again with `trellis runs graph`, and make your changes to that"),
         "ended" => Some("`trellis submit` runs another graph"),
-        "unknown_context" | "runs_no_graph" => Some("`trellis runs describe` lists the contexts of a run"),
+        "unknown_context" | "runs_no_graph" => Some("`trellis runs show` lists the contexts of a run"),
         "no_trace" => Some("`trellis runs list` shows the newest runs"),
         _ => None,
     }

@@ -22,25 +22,25 @@ use crate::{
 
 /// Answer a question of an agent, so that its run continues.
 ///
-/// If the run has only one open question, the context may be left out. A question with choices is answered by one of them,
-/// or by its number; one with a schema by JSON; an `approve` step by `approve`, one of its choices, `deny` or `deny: REASON`.
-/// An answer that does not fit is refused, and the question stays open.
+/// The context may be omitted if the run has one open question. The answer to a question with choices is one of them or its number; to
+/// a question with a schema, JSON; to an `approve` step, `approve`, one of its choices, `deny` or `deny: REASON`. An invalid answer is
+/// refused, and the question stays open.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "trellis answer <TRACE[/CHILD]> <TEXT>",
     after_help = "Examples:\n  trellis answer 0af765/writer 'Yes, publish it.'\n  trellis answer @last 'Yes.'"
 )]
 pub(crate) struct Args {
-    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names the context that asks.
+    /// The run: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is the context that asks.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: WrittenRef,
-    /// The answer. The context may come before it as a word of its own.
+    /// The answer. The context may precede it as a word of its own.
     #[arg(required = true, num_args = 1..=2, value_name = "TEXT")]
     words: Vec<String>,
-    /// The number of the question, counted from 1; without it, the open one.
+    /// The number of the question, from 1; by default, the open question.
     #[arg(long, value_name = "N")]
     question: Option<u32>,
-    /// Who answers; kept with the answer.
+    /// The name of the sender, which is stored with the answer.
     #[arg(long, value_name = "NAME", value_parser = parse::text)]
     by: Option<Text>,
 }
@@ -86,7 +86,7 @@ fn choose(open: Vec<Question>, child: Option<&ChildId>, number: Option<u32>) -> 
     let mut fitting = open.into_iter().filter(meant);
     match (fitting.next(), fitting.next()) {
         (Some(only), None) => Ok(only),
-        (None, _) => anyhow::bail!("there is no such open question\n\nhint: open questions:{listed}"),
+        (None, _) => anyhow::bail!("this question is not open\n\nhint: open questions:{listed}"),
         (Some(_), Some(_)) => {
             anyhow::bail!("more than one question is open\n\nhint: name the context; open questions:{listed}")
         }

@@ -40,16 +40,15 @@ Examples:
 Exit codes: 0 everything agrees, 1 something does not, 2 wrong usage or a log that can't be read, 3 refused by a server's permissions, 5 cannot connect.
 ";
 
-/// Prove what a run cost: every cent by an event, against the store and the journals.
+/// Prove the cost of a run against its log, the store and the journals.
 ///
-/// Four parts are proved. log: it has every event once. books: every cent was booked by an event, and the sums agree from
-/// each context up to the root. store: the coordinators' store has the state that the log gives. journal: what the agents
-/// wrote down is what was booked, and the other way round. With the key of the deployment, the log also has to be signed with it,
-/// and only what is counts. Nothing is changed, and no model is called.
+/// The audit has four parts. log: it has every event once. books: an event booked every cent, and the sums agree from each context up
+/// to the root. store: the coordinators' store has the state of the log. journal: the entries of the agents and the bookings agree.
+/// With the key of the deployment, only signed messages of the log are valid. The audit changes nothing and calls no model.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
     /// Do not list the bookings.
     #[arg(long)]
@@ -129,7 +128,7 @@ async fn audit(client: &Client, trace: TraceId, keys: Option<&Keys>) -> anyhow::
             sequence: Some(*number),
             check: Check::Log,
             child_id: None,
-            message: format!("a message is not authentic, and is left out: {why}"),
+            message: format!("a message is not authentic and is left out: {why}"),
         });
         audit.findings.extend(findings);
         let refused = keys.map(|_| not_authentic.len());
@@ -188,13 +187,13 @@ impl AuditedRun {
         let books = format!("{contexts}; {spent}, by {bookings}");
         let store = match &self.store {
             StoredState::There(state) => format!("version {}, state {}", state.version, state.digest),
-            StoredState::Gone => "no longer has the run: proved from the log alone".into(),
+            StoredState::Gone => "the run is no longer stored: proved from the log alone".into(),
             StoredState::Unknown(why) => format!("not compared: {why}"),
         };
         let entries = if *agreed == 1 { "entry" } else { "entries" };
         let mut journal = format!("{agreed} paid {entries} of {}", count(self.journals.len(), "journal"));
         if *unjournaled > 0 {
-            journal.push_str(&format!("; {} that no journal can have", count(*unjournaled, "booking")));
+            journal.push_str(&format!("; {} outside of any journal", count(*unjournaled, "booking")));
         }
         if *without_journal > 0 {
             let contexts = count(*without_journal, "context");
@@ -214,8 +213,8 @@ impl AuditedRun {
         }
         notes.iter().for_each(|note| text.push_str(&format!("note: {note}\n")));
         let verdict = match (&self.store, self.audit.is_sound()) {
-            (_, false) => "something does not agree",
-            (StoredState::Unknown(_), true) => "everything agrees, and the store was not asked",
+            (_, false) => "a part does not agree",
+            (StoredState::Unknown(_), true) => "everything agrees, without the store",
             (StoredState::There(_) | StoredState::Gone, true) => "everything agrees",
         };
         let so_far = if self.is_live() { ", so far: the run is not over" } else { "" };

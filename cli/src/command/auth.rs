@@ -26,30 +26,30 @@ file of variables beside it: `set -a; . DIR/keys/client.env; set +a`.";
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Make the keys of a deployment, and what its servers read.
+    /// Make the keys of a deployment, and the files of its servers.
     ///
-    /// A second time makes what is missing, and writes what the servers read anew; keys stay as they are.
+    /// A repetition makes missing keys, keeps existing ones, and writes the files of the servers again.
     #[command(after_help = RELOAD)]
     Init {
-        /// Where the files are.
+        /// The directory of the files.
         dir: PathBuf,
         /// Pools whose workers get a key.
         #[arg(long = "pool", value_name = "NAME", default_value = "default")]
         pools: Vec<PoolName>,
-        /// Make all keys anew: those there are stop working.
+        /// Replace all keys: the existing ones stop working.
         #[arg(long)]
         force: bool,
     },
     /// Add the workers of a pool.
     #[command(after_help = RELOAD)]
     AddWorker { dir: PathBuf, pool: PoolName },
-    /// Add a user who submits, steers and cancels runs, and reads about all of them. The user is called client-NAME.
+    /// Add a client, which submits, steers, cancels and reads runs. Its user is client-NAME.
     #[command(after_help = RELOAD)]
     AddClient { dir: PathBuf, name: PoolName },
-    /// Add a user who reads about runs, and changes nothing. The user is called observer-NAME.
+    /// Add an observer, which reads runs and changes nothing. Its user is observer-NAME.
     #[command(after_help = RELOAD)]
     AddObserver { dir: PathBuf, name: PoolName },
-    /// Add an administrator: agents, schedules, graphs, budgets, deleting, draining. The user is called admin-NAME.
+    /// Add an administrator of agents, schedules, graphs, budgets, deletes and drains. Its user is admin-NAME.
     #[command(after_help = RELOAD)]
     AddAdmin { dir: PathBuf, name: PoolName },
     /// Give a user a new key: the old one stops working when the servers have read the files.
@@ -138,7 +138,7 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
             let Some(user) = exact.or_else(|| alike.next().filter(|_| alike.next().is_none())) else {
                 let names: Vec<&str> = users.iter().map(|user| user.role.name.as_str()).collect();
                 anyhow::bail!(
-                    "there is no such user, or more than one: `{name}`\n\nhint: there are {}, redis-coordinator and redis-doctor",
+                    "no user, or more than one, is called `{name}`\n\nhint: the users are {}, redis-coordinator and redis-doctor",
                     names.join(", ")
                 );
             };
@@ -153,7 +153,7 @@ fn rotate(dir: &Path, name: &str, namespace: &Namespace, output: Output) -> anyh
 fn existing(dir: &Path, namespace: &Namespace) -> anyhow::Result<Keys> {
     if !dir.join("nats-auth.conf").is_file() {
         anyhow::bail!(
-            "{} has no keys of a deployment\n\nhint: `trellis auth init {}` makes them",
+            "{} contains no keys of a deployment\n\nhint: `trellis auth init {}` makes them",
             dir.display(),
             dir.display()
         );

@@ -25,19 +25,20 @@ use crate::{
 /// Which runs `--all` means.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Filters {
-    /// Cancel all live runs that fit everything that is given. Asks first.
+    /// Cancel all live runs that match the filters, after a question.
     #[arg(long, conflicts_with_all = ["context", "child"], required_unless_present = "context")]
     pub(crate) all: bool,
-    /// With --all: only runs whose root has this status (`submitted`, `working`, `input_required` or `paused`); may be given more than once.
+    /// With --all: only runs with this status of the root (`submitted`, `working`, `input_required` or `paused`); may be given more
+    /// than once.
     #[arg(long, value_name = "STATUS", value_parser = live, requires = "all", conflicts_with = "context")]
     status: Vec<ContextStatus>,
     /// With --all: only runs of this agent.
     #[arg(long, value_name = "ID", requires = "all", conflicts_with = "context")]
     agent: Option<AgentId>,
-    /// With --all: only runs with this label; may be given more than once: a run has all of them.
+    /// With --all: only runs with this label; if given more than once, with all of them.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label, requires = "all", conflicts_with = "context")]
     label: Vec<(LabelKey, LabelValue)>,
-    /// Don't ask first; required with --all where nobody can be asked.
+    /// Do not ask first; required with --all without a terminal.
     #[arg(long, short, requires = "all", conflicts_with = "context")]
     yes: bool,
 }
@@ -69,7 +70,7 @@ pub(crate) async fn run(
         if output == Output::Json {
             output::print_json(&json!([]))?;
         }
-        output::note("no live run fits");
+        output::note("no live run matches");
         return Ok(Ending::Completed);
     }
     if let Some(ending) = confirm::asked(&format!("cancels {}", count(runs.len(), "run")), yes).await? {
@@ -99,7 +100,7 @@ pub(crate) async fn run(
     }
     let seconds = TAKES_EFFECT.as_secs();
     output::error(&format!(
-        "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
+        "{}: the cancel is stored, but did not take effect within {seconds} s",
         count(missing, "run")
     ));
     Ok(Ending::Failed)

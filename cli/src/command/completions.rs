@@ -62,6 +62,11 @@ fn completed(command: clap::Command) -> clap::Command {
 }
 
 #[derive(Deserialize)]
+struct Page {
+    runs: Vec<Run>,
+}
+
+#[derive(Deserialize)]
 struct Run {
     trace_id: TraceId,
     goal: Option<String>,
@@ -70,7 +75,8 @@ struct Run {
 
 /// The newest runs, each with its status and goal.
 fn runs(begins: &OsStr) -> Vec<CompletionCandidate> {
-    let runs: Vec<Run> = ask(&["runs", "list", "--limit", "50", "--output", "json"]).unwrap_or_default();
+    let page: Option<Page> = ask(&["runs", "list", "--limit", "50", "--output", "json"]);
+    let runs = page.map(|page| page.runs).unwrap_or_default();
     let candidate = |run: &Run| {
         let goal: String = run.goal.iter().flat_map(|goal| goal.chars().take(40)).map(plain).collect();
         let about = format!("{} {goal}", run.status.name());

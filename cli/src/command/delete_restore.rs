@@ -49,7 +49,8 @@ pub(crate) async fn delete(
 }
 
 fn guarded(code: &str) -> Option<&'static str> {
-    (code == "guarded").then_some("--force cancels live contexts, and deletes also what others still read")
+    (code == "guarded")
+        .then_some("--force cancels live contexts, and deletes contexts that others still read")
 }
 
 /// Returns a live agent to a step of its journal.
@@ -99,9 +100,7 @@ fn report(done: &str, taken: bool, output: Output) -> anyhow::Result<Ending> {
         Output::Text if taken => output::print(&format!("{done}\n"))?,
         Output::Text => {
             let seconds = TAKES_EFFECT.as_secs();
-            output::error(&format!(
-                "the command is stored, but was not seen to take effect within {seconds} s"
-            ));
+            output::error(&format!("the command is stored, but did not take effect within {seconds} s"));
         }
     }
     Ok(if taken { Ending::Completed } else { Ending::Failed })

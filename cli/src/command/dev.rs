@@ -46,29 +46,30 @@ const MOST_RUNS: usize = 256;
 const EXAMPLES: &str = "\
 Examples:
   trellis dev --agents examples/agents.yaml
-  trellis dev --agents examples/agents.yaml --data ~/trellis     keep runs, and go on with them
+  trellis dev --agents examples/agents.yaml --data ~/trellis     store runs, and continue them
   printf 'hello\\n@examples/race.yaml\\n' | trellis dev --agents examples/agents.yaml -o json
 ";
 
-/// A coordinator and a worker in this process, with no servers, until Ctrl-C.
+/// Start a server in this process: a coordinator, a worker and HTTP, until Ctrl-C.
 ///
-/// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or
-/// `@file`. When stdin ends and is not a terminal, the runs are finished before the command ends. Everything is kept in a directory
-/// (--data), and the next `dev` goes on with what had not ended, however this one ended. All other commands reach it while it runs, and
-/// so does HTTP.
+/// Each line on stdin is a submission: a goal in plain words, a spawn or a graph as JSON, or `@file`. When stdin ends and is not a
+/// terminal, the command waits for its runs. Runs are stored in a directory (--data), and the next `dev` continues unfinished ones, even
+/// after a crash. Other commands and HTTP clients reach this process while it runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// Agent profiles to apply first: YAML, JSON or TOML. Goals run the agent `default`, which is the built-in `echo` until another is applied.
+    /// Agent profiles to apply first: YAML, JSON or TOML.
+    ///
+    /// A goal runs the agent `default`, which is the built-in `echo` until another profile of that name is applied.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
     /// Address for health checks, such as 127.0.0.1:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// Answer every question of the agents with this text.
+    /// The answer to every question of the agents.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
-    /// Keep nothing: what runs here is gone when it ends.
+    /// Do not store runs: they are lost when this command ends.
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]
@@ -117,14 +118,14 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             return Ok(ending);
         }
         let kept = match directory {
-            Some(directory) => format!("everything is kept in {}", directory.display()),
-            None => "nothing is kept when it ends".to_owned(),
+            Some(directory) => format!("runs are stored in {}", directory.display()),
+            None => "runs are lost when it ends".to_owned(),
         };
         output::note(&format!("trellis dev: a coordinator and a worker in this process; {kept}"));
         output::note(&match (&token, directory) {
-            (None, _) => format!("HTTP is at http://{address}, for everybody on this machine"),
+            (None, _) => format!("HTTP is at http://{address}, for all users of this machine"),
             (Some(_), Some(directory)) => format!(
-                "other commands of trellis find it by themselves; HTTP is at http://{address}, with the token in {}",
+                "other commands of trellis connect to it by default; HTTP is at http://{address}, with the token in {}",
                 directory.join(local_directory::TOKEN).display()
             ),
             (Some(token), None) => {
@@ -160,9 +161,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     if directory.is_some()
         && deployment.client().working_runs().await.is_ok_and(|runs| runs.is_ok_and(|runs| !runs.is_empty()))
     {
-        output::note(
-            "running agents have 5 s to end; the next `trellis dev` goes on with what has not ended",
-        );
+        output::note("running agents have 5 s to end; the next `trellis dev` continues unfinished runs");
     }
     output::tell_closed(deployment.close().await);
     ended
@@ -190,7 +189,7 @@ async fn listen(
     if !config.is_open {
         let of_directory = directory.map(|directory| {
             local_directory::token_of(directory)
-                .with_context(|| format!("can't keep a token in {}", directory.display()))
+                .with_context(|| format!("can't store a token in {}", directory.display()))
         });
         config.token = Some(of_directory.unwrap_or_else(|| Ok(gateway::token::fresh()))?);
     }
@@ -205,7 +204,7 @@ async fn listen(
     };
     if let Some(directory) = directory {
         let told = deployment.tell(directory, address, token.clone(), true);
-        told.with_context(|| format!("can't say in {} where this process listens", directory.display()))?;
+        told.with_context(|| format!("can't write the address of this process to {}", directory.display()))?;
     }
     Ok(Listening { address, token, sign_in })
 }
@@ -231,7 +230,7 @@ impl Desk {
     async fn go_on(&mut self) -> anyhow::Result<()> {
         let runs = self.client.working_runs().await?.map_err(client::Error::refused)?;
         if !runs.is_empty() {
-            output::note(&format!("goes on with {}", count(runs.len() as u64, "run")));
+            output::note(&format!("continues {}", count(runs.len() as u64, "run")));
         }
         for run in runs.into_iter().take(MOST_RUNS) {
             if let Answerer::Desk(_) = &self.who {
@@ -285,7 +284,7 @@ impl Desk {
             return Ok(());
         }
         if !line.contains(char::is_whitespace) && Path::new(line).is_file() {
-            output::note(&format!("`{line}` is taken as a goal; @{line} submits what that file has"));
+            output::note(&format!("`{line}` is a goal; @{line} submits the file"));
         }
         let submission = match read(line) {
             Ok(submission) => submission,
@@ -352,7 +351,7 @@ async fn await_end(client: &Client, trace_id: TraceId) -> anyhow::Result<Option<
     while watch.outcome().is_none() {
         // The watch reads the log from its start, so a question in it may have an answer by now.
         if !watch.questions().is_empty() && !questions(&client.replay(trace_id).await?).is_empty() {
-            output::note(&format!("{trace_id} waits for a human: `trellis runs pending` says what it asks"));
+            output::note(&format!("{trace_id} waits for a human: `trellis runs pending` shows its question"));
             return Ok(None);
         }
         watch.next().await?;

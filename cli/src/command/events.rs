@@ -24,7 +24,7 @@ const SHOWN: usize = 120;
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis events 0af7…319c                      every event, as the log has it
+  trellis events 0af7…319c                      every event of the log
   trellis events 0af7…319c --context writer     those of one context
   trellis events 0af7…319c --type held --type settled --follow
   trellis events 0af7…319c -o json              the events as JSON, one on each line
@@ -32,12 +32,11 @@ Examples:
 
 /// Show the events of a run, with their times.
 ///
-/// AT is when an event was decided, SINCE the time since the event before it, and STORED how long it took until the log
-/// had it.
+/// AT is the time of the decision, SINCE the time since the event before it, and STORED the time until the log had it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
     /// Only events about this context; may be given more than once.
     #[arg(long, value_name = "CHILD")]

@@ -33,31 +33,33 @@ Examples:
   trellis runs list --status failed --since 2h
   trellis runs list --label env=prod --label team=search --min-cost-usd 0.50
   trellis runs list --waiting                     runs that wait for a human
-  trellis runs list --limit 100 -o json | jq -r '.[].trace_id'
+  trellis runs list --limit 100 -o json | jq -r '.runs[].trace_id'
 ";
 
-/// Which runs to list: those that fit everything that is given.
+/// The filters of a list of runs: a run matches all of them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The most runs to list: 1 to 500.
+    /// The number of runs: 1 to 500.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=500))]
     limit: u32,
-    /// Continue behind this place of the list, as the page before names it: `<started_at>-<trace_id>` of its last run.
+    /// Continue after this cursor, which is `next` of the page before.
+    ///
+    /// It is `<started_at>-<trace_id>` of the last run of that page.
     #[arg(long, value_name = "PLACE")]
     after: Option<RunsCursor>,
-    /// Only runs with this label; may be given more than once: a run has all of them.
+    /// Only runs with this label; if given more than once, with all of them.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label)]
     label: Vec<(LabelKey, LabelValue)>,
     /// Only runs with this thread.
     #[arg(long, value_name = "ID")]
     thread: Option<ThreadId>,
-    /// Only runs whose root has this status; may be given more than once: one of them.
+    /// Only runs with this status of the root; if given more than once, with one of them.
     #[arg(long, value_name = "STATUS", value_parser = parse::status)]
     status: Vec<ContextStatus>,
     /// Only runs of this agent.
     #[arg(long, value_name = "ID")]
     agent: Option<AgentId>,
-    /// Only runs in which something waits for a human.
+    /// Only runs that wait for a human.
     #[arg(long)]
     waiting: bool,
     /// Only runs that have spent at least this.
@@ -66,23 +68,23 @@ pub(crate) struct ListArgs {
     /// Only runs that have spent at most this.
     #[arg(long, value_name = "USD", value_parser = parse::usd)]
     max_cost_usd: Option<Usd>,
-    /// Only runs submitted since then: a time before now such as 2h, or a date such as 2026-11-01 or 2026-11-01T08:00Z.
+    /// Only runs submitted since this time: 2h ago, or a date such as 2026-11-01 or 2026-11-01T08:00Z.
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     since: Option<Timestamp>,
-    /// Only runs submitted before then.
+    /// Only runs submitted before this time.
     #[arg(long, value_name = "TIME", value_parser = parse::moment)]
     until: Option<Timestamp>,
-    /// Cut nothing, also on a terminal: whole ids, and rows that may be wider than it.
+    /// Do not shorten rows to the width of the terminal.
     #[arg(long)]
     no_trunc: bool,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PendingArgs {
-    /// The most runs whose questions are listed: 1 to 100.
+    /// The number of runs whose questions are listed: 1 to 100.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     limit: u32,
-    /// Continue behind this place of the list, as the page before names it.
+    /// Continue after this cursor, which is `next` of the page before.
     #[arg(long, value_name = "PLACE")]
     after: Option<RunsCursor>,
 }
@@ -106,7 +108,7 @@ pub(crate) async fn list(client: &Client, args: ListArgs, output: Output) -> any
     match client.runs(&query).await? {
         Ok(RunList { runs, next, unfiltered }) => {
             if output == Output::Json {
-                output::print_json(&json!(runs))?;
+                output::print_json(&json!({"runs": runs, "next": next}))?;
             } else if runs.is_empty() && next.is_none() {
                 output::note(&none(args.after, unfiltered));
             } else if output::is_quiet() {
@@ -126,7 +128,7 @@ pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) 
     match client.query(&Query::Pending(query)).await? {
         Ok(QueryAnswer::Pending { questions, next, left_out }) => {
             if output == Output::Json {
-                output::print_json(&json!(questions))?;
+                output::print_json(&json!({"questions": questions, "next": next, "left_out": left_out}))?;
             } else if questions.is_empty() && next.is_none() {
                 output::note("no question is open");
             } else if output::is_quiet() {
@@ -138,7 +140,7 @@ pub(crate) async fn pending(client: &Client, args: PendingArgs, output: Output) 
             }
             if left_out > 0 {
                 output::note(&format!(
-                    "{}: `trellis runs describe TRACE` shows all of a run",
+                    "{}: `trellis runs show TRACE` shows all questions of a run",
                     count(left_out, "more question")
                 ));
             }

@@ -18,27 +18,38 @@ use crate::{
     },
 };
 
-/// Who is let in over HTTP, and where.
+/// The HTTP server: its address and its clients.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "HTTP")]
 pub(crate) struct FrontDoor {
-    /// Where it listens for HTTP: 127.0.0.1:7420 if nothing is said, 127.0.0.1:0 for any free port. Beyond this machine it needs
-    /// --tokens.
+    /// The address for HTTP; by default, 127.0.0.1:7420.
+    ///
+    /// 127.0.0.1:0 is any free port. An address that other machines can reach requires --tokens.
     #[arg(long, value_name = "ADDRESS", env = LISTEN)]
     listen: Option<String>,
-    /// A file with a line for each token, as `trellis gateway token` writes it. It is read again when it changes.
+    /// A file with a line for each token, from `trellis gateway token`.
+    ///
+    /// A changed file is read again.
     #[arg(long, value_name = "FILE", env = "TRELLIS_TOKENS", value_parser = local_directory::file())]
     tokens: Option<PathBuf>,
-    /// Let everybody in who reaches it from this machine, without a token: every user, and every agent with a network.
+    /// Accept clients of this machine without a token.
+    ///
+    /// They are every user of this machine, and every agent with a network.
     #[arg(long)]
     open: bool,
-    /// A name besides the address itself that requests may call this server by; may be given more than once.
+    /// Another host name of this server; may be given more than once.
+    ///
+    /// A request with another name than these or the address is refused.
     #[arg(long = "host", value_name = "NAME")]
     hosts: Vec<String>,
-    /// A web page's origin that may ask from a browser, such as `https://app.example.com`; may be given more than once.
+    /// An origin of web pages that may send requests; may be given more than once.
+    ///
+    /// Such as `https://app.example.com`.
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
-    /// A viewer of traces, to which the page links each run, such as http://localhost:16686/trace/{trace_id}.
+    /// The address of a run in a trace viewer, for links of the page.
+    ///
+    /// Such as http://localhost:16686/trace/{trace_id}.
     #[arg(long, value_name = "URL", env = "TRELLIS_TRACE_URL")]
     trace_url: Option<String>,
 }
@@ -54,7 +65,7 @@ impl FrontDoor {
         let FrontDoor { listen, tokens, open: is_open, hosts, origins, trace_url } = self;
         let listen: SocketAddr = match listen.filter(|_| is_named) {
             Some(address) => address.parse().with_context(|| {
-                format!("`{address}` is no address\n\nhint: --listen has an address and a port, such as 127.0.0.1:7420")
+                format!("`{address}` is not an address\n\nhint: give --listen an address and a port, such as 127.0.0.1:7420")
             })?,
             None => DEFAULT_ADDRESS,
         };
@@ -72,10 +83,10 @@ Examples:
   trellis gateway --listen 0.0.0.0:7420 --tokens tokens --host trellis.example.com
 ";
 
-/// Serve HTTP in front of a cluster: REST with an OpenAPI document, events as they happen, and every command of `trellis`.
+/// Serve HTTP in front of a cluster: REST, event streams, and all commands of `trellis`.
 ///
-/// It keeps nothing: any number may run. What it may do on NATS, its credentials decide; what a client may do, its token. Put a server with
-/// TLS before it that other machines reach.
+/// A gateway stores nothing, so any number can run. Its credentials limit its rights on NATS, and the token of a client the rights of that
+/// client. For other machines, put a server with TLS in front of it.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
@@ -88,11 +99,13 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Make a token: its line for the file of tokens goes to stdout, the token itself, which is nowhere else, to stderr.
+    /// Make a token of a client.
+    ///
+    /// Its line for the file of tokens is printed to stdout. The token itself is printed to stderr, and is stored nowhere.
     Token {
-        /// Whose it is: what it does is told under this name.
+        /// The name of the client, which logs and records show.
         name: String,
-        /// What it may do; may be given more than once.
+        /// A role of the client; may be given more than once.
         #[arg(long = "role", value_name = "ROLE", required = true, value_parser = kind)]
         roles: Vec<Kind>,
     },

@@ -1,7 +1,9 @@
-//! `trellis graphs`: stores graphs under names on a cluster, lists, shows and deletes them (G18).
+//! `trellis graphs`: checks, plans and rehearses graphs, amends a running one, and stores graphs on a
+//! cluster under names (G18).
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use domain::{
     GraphName, Problems,
     graph::{self, Reference},
@@ -11,7 +13,9 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::connect::Servers,
+    command::{amend, check, plan, rehearse},
     input::{
+        context_ref::{RunRef, WrittenRef},
         document::{Document, FileError},
         use_files::read_as_far,
     },
@@ -24,47 +28,75 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Keep a graph under a name: steps of other graphs run it with `use: NAME` or `use: NAME@VERSION`.
+    #[command(alias = "validate")]
+    Check(check::Args),
+    Plan(plan::Args),
+    Rehearse(rehearse::Args),
+    Amend(amend::Args),
+    /// Store a graph under a name, for `use: NAME` or `use: NAME@VERSION` in steps of other graphs.
     ///
-    /// A graph that differs from the one before gets the next version; one that is the same keeps its version. Files that it
-    /// uses become part of it, and names that it uses are those versions from then on. Runs keep what they began with.
+    /// A changed graph gets the next version; an unchanged one keeps its version. Files that it uses become part of it, and names that
+    /// it uses are fixed to their current versions. Existing runs keep the graph that they began with.
     #[command(after_help = "Examples:
   trellis graphs apply examples/facts.yaml
   trellis graphs apply examples/facts.yaml --name short-facts")]
     Apply {
         /// A task graph: YAML, JSON or TOML; `-` is stdin.
         file: PathBuf,
-        /// Its name; without it, the graph's `name`, or that of the file.
+        /// Its name; by default, the graph's `name`, or the name of the file.
         #[arg(long)]
         name: Option<GraphName>,
     },
-    /// List the graphs that are kept, by name.
+    /// List the stored graphs by name.
     List,
-    /// Show a graph, in a form that can be applied again.
+    /// Show a stored graph, in a form that can be applied again.
+    ///
+    /// With the id of a run instead, this is `trellis runs graph`, unless a stored graph has that name.
     #[command(after_help = "Examples:
   trellis graphs show facts
   trellis graphs show facts@2 | trellis graphs apply - --name facts      (back to version 2, as a new version)")]
     Show {
-        /// Its name, and its version if it is not the latest; the last 64 are kept.
-        #[arg(value_name = "NAME[@VERSION]", value_parser = reference)]
-        name: (GraphName, Option<u64>),
+        /// Its name, with a version if not the latest; the last 64 versions are stored.
+        #[arg(value_name = "NAME[@VERSION]", value_parser = shown)]
+        name: Shown,
     },
-    /// Delete a graph, with all its versions: new submissions can't name it any more. Runs keep what they began with.
+    /// Delete a stored graph with all its versions.
+    ///
+    /// Existing runs keep the graph that they began with.
     #[command(after_help = "Examples:\n  trellis graphs delete facts")]
-    Delete { name: GraphName },
+    Delete {
+        name: GraphName,
+    },
 }
 
-fn reference(text: &str) -> Result<(GraphName, Option<u64>), String> {
-    match Reference::new(text) {
-        Reference::Kept(name, version) => Ok((name, version)),
-        Reference::File | Reference::Neither => {
-            Err("write a name, or a name and a version, such as facts or facts@2".into())
-        }
+/// The argument of `graphs show`: a stored graph or, as `runs graph` took before, a run.
+#[derive(Debug, Clone)]
+pub(crate) struct Shown {
+    stored: Option<(GraphName, Option<u64>)>,
+    run: Option<WrittenRef>,
+}
+
+fn shown(text: &str) -> Result<Shown, String> {
+    let stored = match Reference::new(text) {
+        Reference::Kept(name, version) => Some((name, version)),
+        Reference::File | Reference::Neither => None,
+    };
+    let run: Option<WrittenRef> = text.parse().ok();
+    // A complete id, `@last` and `TRACE/CHILD` can only be a run.
+    let is_run = run.as_ref().is_some_and(|named| !matches!(named.run, RunRef::Prefix(_)));
+    let stored = stored.filter(|_| !is_run);
+    if stored.is_none() && run.is_none() {
+        return Err("write a name, or a name and a version, such as facts or facts@2".into());
     }
+    Ok(Shown { stored, run })
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let (query, sources) = match command {
+        Command::Check(args) => return check::run(args, servers, output).await,
+        Command::Plan(args) => return plan::run(args, servers, output).await,
+        Command::Rehearse(args) => return rehearse::run(&args, servers, output).await,
+        Command::Amend(args) => return amend::run(args, servers, output).await,
         Command::Apply { file, name } => match read(&file, name) {
             Ok((name, Document { value, sources, .. })) => {
                 (Query::PutGraph { name, graph: value.into() }, sources)
@@ -72,7 +104,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             Err(unusable) => return unusable.report(&file, output),
         },
         Command::List => return list(servers, output).await,
-        Command::Show { name: (name, version) } => (Query::Graph { name, version }, Default::default()),
+        Command::Show { name } => return show(name, servers, output).await,
         Command::Delete { name } => (Query::DeleteGraph { name }, Default::default()),
     };
     let client = servers.cluster().await?;
@@ -98,7 +130,6 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             }
             Ok(Ending::Completed)
         }
-        Ok(QueryAnswer::Graph(found)) => show(&found, output),
         Err(refusal) => output::refuse(&sources.locate(refusal), output),
         Ok(other) => Err(client::Error::other_answer(other).into()),
     }
@@ -117,7 +148,7 @@ fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), F
     let name = name.or_else(|| GraphName::new(&said?).ok());
     if name.is_none() {
         let hint = "give one with --name, or write `name:` into the graph";
-        problems.extend(Problems::one("name", "the graph has no name to be kept under", Some(hint.into())));
+        problems.extend(Problems::one("name", "the graph has no name", Some(hint.into())));
     }
     let name = document.checked(problems.or(name))?;
     match name {
@@ -126,8 +157,27 @@ fn read(file: &Path, name: Option<GraphName>) -> Result<(GraphName, Document), F
     }
 }
 
+/// Shows the stored graph of a name, or else the graph of a run.
+async fn show(named: Shown, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
+    let client = servers.cluster().await?;
+    let Some((name, version)) = named.stored else {
+        let run = named.run.context("neither a graph nor a run is named")?;
+        return amend::show(&client, &run, output).await;
+    };
+    match client.query(&Query::Graph { name, version }).await? {
+        Ok(QueryAnswer::Graph(found)) => print_graph(&found, output),
+        // The name is the mistake: no graph has it.
+        Err(refusal) if refusal.problems.iter().any(|problem| problem.path == "name") => match named.run {
+            Some(run) => amend::show(&client, &run, output).await,
+            None => output::refuse(&refusal, output),
+        },
+        Err(refusal) => output::refuse(&refusal, output),
+        Ok(other) => Err(client::Error::other_answer(other).into()),
+    }
+}
+
 /// Prints a graph as a file to stdout, and its versions to stderr.
-fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
+fn print_graph(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
     match output {
         Output::Json => output::print_json(&json!(found))?,
         Output::Text => {
@@ -135,11 +185,11 @@ fn show(found: &GraphShown, output: Output) -> anyhow::Result<Ending> {
             let kept: Vec<String> = versions.iter().map(ToString::to_string).collect();
             let needs = match summary.needs.as_slice() {
                 [] => String::new(),
-                needs => format!("; inputs that it needs: {}", needs.join(", ")),
+                needs => format!("; required inputs: {}", needs.join(", ")),
             };
             let GraphSummary { name, version, at, .. } = summary;
             output::note(&format!(
-                "{name}: version {version}, kept since {at}; versions kept: {}{needs}",
+                "{name}: version {version}, stored since {at}; stored versions: {}{needs}",
                 kept.join(" ")
             ));
             output::print_json(graph.value())?;
@@ -167,7 +217,7 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     }
     if all.is_empty() {
         output::note(
-            "no graphs are kept yet\n\nhint: keep one, as with `trellis graphs apply examples/facts.yaml`",
+            "no graphs are stored yet\n\nhint: `trellis graphs apply examples/facts.yaml` stores one",
         );
         return Ok(Ending::Completed);
     }

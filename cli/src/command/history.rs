@@ -36,10 +36,9 @@ Examples:
   trellis history 0af765/writer --follow    its entries as they come, until it ends
 ";
 
-/// Show what an agent did, entry by entry, with the cost of each.
+/// Show an agent's journal, entry by entry, with the cost of each.
 ///
-/// Every entry is a checkpoint: `trellis runs restore` goes back to one, and `trellis submit
-/// --branch-from` begins a new run at one.
+/// Every entry is a checkpoint: `trellis runs restore` returns to one, and `trellis submit --branch-from` begins a new run at one.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -51,7 +50,7 @@ pub(crate) struct Args {
     /// Show new entries until the context has ended.
     #[arg(long)]
     follow: bool,
-    /// Show only what the context itself cost: its entries, and what its journal does not have.
+    /// Show only the context's own cost: its entries, and costs outside of its journal.
     #[arg(long, conflicts_with_all = ["step", "follow"])]
     costs: bool,
 }
@@ -289,7 +288,7 @@ fn line(entry: &HistoryEntry, first: Timestamp, mark: Mark) -> String {
     // The cost of a copied entry was paid by another context, so it is in parentheses.
     let (said, cost) = match mark {
         Mark::None => (said, cost),
-        Mark::TakenBack => (format!("(taken back) {said}"), cost),
+        Mark::TakenBack => (format!("(undone) {said}"), cost),
         Mark::Copied if cost.is_empty() => (format!("(copied) {said}"), cost),
         Mark::Copied => (format!("(copied) {said}"), format!("({cost})")),
     };

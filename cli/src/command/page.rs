@@ -13,8 +13,8 @@ use crate::{
 
 /// Print a link that opens the page of a server in a browser.
 ///
-/// The page shows runs, their agents and where the money is. The link signs in once, within ten minutes, with the rights of the token that
-/// this command has (TRELLIS_TOKEN, TRELLIS_TOKEN_FILE, or that of a `trellis dev` of this user); the token itself is not in it.
+/// The page shows runs, their agents and their costs. The link signs in once, within ten minutes, with the rights of this command's
+/// token (TRELLIS_TOKEN, TRELLIS_TOKEN_FILE, or that of a `trellis dev` of this user). The link does not contain the token.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {}
@@ -38,10 +38,11 @@ pub(crate) async fn run(_: Args, servers: &Servers, output: Output) -> anyhow::R
     let http = match servers.cluster().await?.bus().clone() {
         ClientBus::Http(http) => http,
         ClientBus::Direct(Bus::Disk(_) | Bus::Memory(_)) => anyhow::bail!(
-            "no server runs on this directory\n\nhint: start one: `trellis dev`, which serves the page"
+            "no server runs on this directory\n\nhint: `trellis dev` starts one, which serves the page"
         ),
         ClientBus::Direct(Bus::Nats(_)) => anyhow::bail!(
-            "the page of a cluster is at its gateways\n\nhint: set TRELLIS_URL to the address of one, or start one: `trellis gateway`"
+            "the gateways of a cluster serve its page\n\nhint: set TRELLIS_URL to the address of a gateway, or start one \
+                with `trellis gateway`"
         ),
     };
     let (code, host) = http.sign_in_code().await.map_err(|error| unreachable(&error))?;

@@ -1,4 +1,4 @@
-//! `trellis graph plan`: the highest possible and the expected cost of a graph, before it runs.
+//! `trellis graphs plan`: the highest possible and the expected cost of a graph, before it runs.
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -22,15 +22,19 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis graph plan examples/research.yaml
-  trellis graph plan g.yaml --budget 2           does the worst case fit? exit code 3 if it does not
-  trellis graph plan g.yaml --items 20           with lists of 20 elements where their length is not known
-  NATS_URL=nats://… trellis graph plan g.yaml --runs 10    learn from the last 10 runs of this graph
+  trellis graphs plan examples/research.yaml
+  trellis graphs plan g.yaml --max-cost-usd 2    exit code 3 if the worst case does not fit
+  trellis graphs plan g.yaml --items 20          lists of unknown length have 20 elements
+  NATS_URL=nats://… trellis graphs plan g.yaml --runs 10    expect the cost of the last 10 runs
 
-Without a NATS URL there are no earlier runs to learn from, and without it or --agents nobody knows which agents there are. `trellis submit --must-fit` has the cluster demand that the worst
-case fits.
+Without a server, no earlier runs are known, and agent names are checked against --agents only. With
+`trellis submit --must-fit`, the server refuses a graph whose worst case does not fit.
 ";
 
+/// Show the highest possible cost of a graph, its expected cost, and its critical path.
+///
+/// The worst case is made from the ceilings of the steps, with items, rounds and fallbacks; retries stay within a ceiling, and the budget
+/// of the graph bounds the whole. The expected cost is made from earlier runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,18 +42,18 @@ pub(crate) struct Args {
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
-    /// The budget that the worst case is to fit, in dollars; without it, the graph's max_cost_usd.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
-    budget: Option<Usd>,
-    /// How many earlier runs of the same graph to learn from; 0 for none.
+    /// The budget for the worst case, in dollars; by default, the graph's max_cost_usd.
+    #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
+    /// The number of earlier runs of the same graph for the expected cost.
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// How many elements lists have whose length is not known before the run.
+    /// The length of lists whose length is only known in the run.
     #[arg(long, value_name = "N")]
     items: Option<u32>,
-    /// Agent profiles, whose max_cost_usd bound their steps; without it, `agents.yaml` in the folder of the file.
+    /// Agent profiles, whose max_cost_usd bound their steps; by default, `agents.yaml` in the directory of the file.
     ///
-    /// An agent that neither the named file nor the cluster has is a mistake.
+    /// A graph must not name an agent that neither the named file nor the server has.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
@@ -67,16 +71,16 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     let inputs = definition.filled_inputs();
     let known = EstimateInputs { inputs: &inputs, profiles: &ceilings, items: args.items };
     let estimate = Estimate::of(&plan, &known);
-    let named = definition
+    let root = definition
         .child_id
         .clone()
         .map_or_else(|| ChildId::new(definition.name.as_ref().map_or("graph", StepId::as_str)), Ok)?;
-    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &named, args.runs).await? };
+    let earlier = if args.runs == 0 { Vec::new() } else { learn(servers, &root, args.runs).await? };
     let expected = ExpectedCost::of_steps(&earlier);
     let times = expected.iter().map(|(step, of)| (step.clone(), of.mean_ms)).collect();
     let planned = PlanReport {
         needs: estimate.needs(definition.closing_reserve_usd.unwrap_or_default()),
-        budget: args.budget.or(definition.max_cost_usd),
+        budget: args.max_cost_usd.or(definition.max_cost_usd),
         whole: ExpectedCost::of(earlier.iter().map(|run| run.whole)),
         path: CriticalPath::of(&plan, &times),
         estimate,
@@ -91,7 +95,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
             "expected_steps": planned.expected, "critical_path": planned.path,
         }))?,
     }
-    let asked_and_not = args.budget.is_some() && planned.fits() != Some(true);
+    let asked_and_not = args.max_cost_usd.is_some() && planned.fits() != Some(true);
     Ok(if asked_and_not { Ending::Refused } else { Ending::Completed })
 }
 
@@ -129,7 +133,7 @@ impl PlanReport {
         Some(self.needs.is_some_and(|needs| needs <= budget))
     }
 
-    /// The most that the run can cost: the worst case or the budget, the lower of the two.
+    /// The most that the run can cost: the lower of the worst case and the budget.
     fn bound(&self) -> Option<Usd> {
         self.needs.into_iter().chain(self.budget).min()
     }
@@ -145,7 +149,7 @@ impl PlanReport {
             (Some(budget), _) => {
                 format!("{budget}: the worst case does not fit; the run is stopped at the budget")
             }
-            (None, _) => "none is named: give --budget, or max_cost_usd in the graph".into(),
+            (None, _) => "none is named: give --max-cost-usd, or max_cost_usd in the graph".into(),
         };
         text.push_str(&format!("budget         {budget}\n"));
         let expected = self.whole.map_or("no earlier runs".into(), |of| {
@@ -164,12 +168,13 @@ impl PlanReport {
     fn worst(&self) -> String {
         match (self.needs, self.budget) {
             (Some(needs), Some(budget)) if needs > budget => {
-                format!("{needs} in all steps; {budget} by the budget")
+                format!("{needs} for all steps; the budget stops the run at {budget}")
             }
             (Some(needs), _) => needs.to_string(),
             (None, budget) => {
-                let bound = budget.map_or("nothing".into(), |budget| format!("the budget of {budget}"));
-                format!("bounded by {bound} alone: {}", self.estimate.unbounded().join("; "))
+                let bound = budget
+                    .map_or("not bounded".into(), |budget| format!("bounded only by the budget of {budget}"));
+                format!("{bound}: {}", self.estimate.unbounded().join("; "))
             }
         }
     }
@@ -183,7 +188,7 @@ impl PlanReport {
     ) {
         let indent = "  ".repeat(depth);
         let usd =
-            |amount: Option<Usd>| amount.map_or_else(|| "what is left".into(), |amount| amount.to_string());
+            |amount: Option<Usd>| amount.map_or_else(|| "no own limit".into(), |amount| amount.to_string());
         for step in steps {
             let runs = match (step.runs, &step.repeats) {
                 (Some(1), None) => "1".to_owned(),

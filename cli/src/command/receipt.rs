@@ -23,26 +23,26 @@ const SHOWN: usize = 80;
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis receipt 0af7…319c                     who did what, when, what it waited for and what it cost
+  trellis receipt 0af7…319c                     every call with its time, waits and cost
   trellis receipt 0af7…319c -o csv > run.csv    the timeline, for a spreadsheet: its costs add up to the total
   trellis receipt 0af7…319c -o md               for a report
-  trellis receipt 0af7…319c --reprice new.toml  what it would have cost with other prices
+  trellis receipt 0af7…319c --reprice new.toml  the cost at other prices
 
 -o csv and -o md are for this command only. `trellis audit` proves the sums.
 ";
 
-/// Show what a run cost: every call and booking in time, the sums of every context, and those of every model.
+/// Show the cost of a run: every call and booking, every context and every model.
 ///
-/// Each context's own cost and its children's add up to what it has spent, and the root's is the total. It is made from
-/// the event log and the journals: no coordinator is asked, and no model is called.
+/// Each context's own cost and the costs of its children add up to its spending, and the root's spending is the total. The receipt is
+/// made from the event log and the journals, without a coordinator or a model.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
-    /// Also say what it would have cost with the prices of this file: a worker's settings, as TOML, YAML or JSON.
+    /// Also show the cost at the prices of this file: a worker's settings, as TOML, YAML or JSON.
     ///
-    /// Calls whose tokens are known are priced again. Estimates, programs' own costs and charges stay as they were.
+    /// Calls with known tokens are priced again. Estimates, programs' own costs and charges stay the same.
     #[arg(long, value_name = "TABLE")]
     reprice: Option<PathBuf>,
 }
@@ -57,14 +57,12 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
     let (log, ledger, journals) = client.account(trace).await?;
     let Some(receipt) = Receipt::of(&log, &ledger, &journals) else {
         anyhow::bail!(
-            "the log of {} has no context to make a receipt of\n\nhint: `trellis audit` says why",
+            "the log of {} has no context for a receipt\n\nhint: `trellis audit` shows the cause",
             trace
         )
     };
     if !log.findings.is_empty() {
-        output::note(
-            "the event log is not whole, and neither is this receipt: `trellis audit` says what is wrong",
-        );
+        output::note("the event log is incomplete, and so is this receipt: `trellis audit` shows the gaps");
     }
     let repriced = prices.map(|prices| {
         RepricedRun::of(log.trace(), &ledger, &journals, |model, usage| {
@@ -73,7 +71,9 @@ pub(crate) async fn run(args: Args, servers: &Servers, format: Format) -> anyhow
         })
     });
     match format {
-        Format::Json => output::print_json(&json!({"receipt": receipt, "repriced": repriced}))?,
+        Format::Json | Format::Yaml => {
+            output::print_json(&json!({"receipt": receipt, "repriced": repriced}))?
+        }
         Format::Csv => output::print(&sheet::csv(TIMELINE, &timeline(&receipt, Money::Plain)))?,
         Format::Text => output::print(&shown(&receipt, repriced.as_ref(), false))?,
         Format::Md => output::print(&shown(&receipt, repriced.as_ref(), true))?,

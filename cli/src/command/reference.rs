@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::{Arg, Command};
 
-use crate::terminal::ending::Ending;
+use crate::{command::help::GROUPS, terminal::ending::Ending};
 
 /// The processes of a deployment, whose options are settings.
 const PROCESSES: [&str; 4] = ["coordinator", "worker", "gateway", "dev"];
@@ -16,7 +16,14 @@ const PROCESSES: [&str; 4] = ["coordinator", "worker", "gateway", "dev"];
 pub(crate) fn run(mut command: Command, dir: &Path) -> anyhow::Result<Ending> {
     command.build();
     let mut commands = String::new();
-    section(&command, "trellis", &mut commands);
+    section(&command, "trellis", 2, &mut commands);
+    for group in &GROUPS {
+        commands.push_str(&format!("## {}\n\n", group.heading));
+        for name in group.commands {
+            let inner = command.find_subcommand(name).expect("the name of a command");
+            sections(inner, &format!("trellis {name}"), &mut commands);
+        }
+    }
     let mut settings = table("Everywhere", command.get_arguments().filter(|arg| arg.is_global_set()));
     for name in PROCESSES {
         let process = command.find_subcommand(name).expect("the name of a command");
@@ -31,20 +38,25 @@ pub(crate) fn run(mut command: Command, dir: &Path) -> anyhow::Result<Ending> {
 }
 
 /// Writes a command and all its subcommands.
-fn section(command: &Command, name: &str, page: &mut String) {
+fn sections(command: &Command, name: &str, page: &mut String) {
+    section(command, name, 3, page);
+    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
+    {
+        sections(inner, &format!("{name} {}", inner.get_name()), page);
+    }
+}
+
+/// Writes a command under a heading of a level.
+fn section(command: &Command, name: &str, level: usize, page: &mut String) {
     let about = command.get_long_about().or(command.get_about()).map(ToString::to_string).unwrap_or_default();
     let usage = command.clone().bin_name(name).render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    page.push_str(&format!("## {name}\n\n{}\n\n```text\n{usage}\n```\n\n", words(&about)));
+    page.push_str(&format!("{} {name}\n\n{}\n\n```text\n{usage}\n```\n\n", "#".repeat(level), words(&about)));
     let is_root = name == "trellis";
     let shown = |arg: &&Arg| is_shown(arg) && (is_root || !arg.is_global_set());
     page.push_str(&rows(command.get_arguments().filter(shown)));
     if let Some(after) = command.get_after_help() {
         page.push_str(&format!("```text\n{}\n```\n\n", after.to_string().trim_end()));
-    }
-    for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set() && inner.get_name() != "help")
-    {
-        section(inner, &format!("{name} {}", inner.get_name()), page);
     }
 }
 

@@ -1,4 +1,4 @@
-//! `trellis graph rehearse`: runs a graph on the real core with simulated agents. Each agent
+//! `trellis graphs rehearse`: runs a graph on the real core with simulated agents. Each agent
 //! answers with its `--result`, or else with its task.
 
 use std::{
@@ -22,7 +22,7 @@ use crate::{
     input::{inputs::Inputs, parse},
     terminal::{
         display,
-        ending::Ending,
+        ending::{EXIT_CODES, Ending},
         output::{self, Output},
         questions, tree,
     },
@@ -35,32 +35,36 @@ const ANSWER: &str = "--answer";
 /// The characters of an event that are shown on a line.
 const EVENT_SHOWN: usize = 210;
 
+/// Run a graph through the real scheduler and budget, without servers, models or costs.
+///
+/// Each agent answers at once with its task, at the cost of --cost-usd: the simulated clock moves only while a step waits. The code of
+/// production decides order, skips, retries, limits and the outcome. Agent names are checked against --agents or the connected server.
 #[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// A JSON or YAML file; `-` is stdin.
     file: PathBuf,
     #[command(flatten)]
     inputs: Inputs,
     /// The cost of each attempt, in dollars.
-    #[arg(long, value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
-    spend: Usd,
+    #[arg(long, alias = "spend", value_name = "USD", default_value = "0.01", value_parser = parse::usd, allow_hyphen_values = true)]
+    cost_usd: Usd,
     /// A step that fails at every attempt; may be given more than once.
     ///
     /// The name of the step or of one of its contexts: `map-2` is an item, `main-fallback` a fallback, and
     /// the graph's own name its synthesis; `outer-inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     fail: Vec<StepId>,
-    /// The answer of a step, as JSON. Without it, a step answers with its task.
+    /// The result of a step, as JSON; by default, its task.
     #[arg(long, value_name = "STEP=JSON", value_parser = parse_result)]
     result: Vec<(StepId, Value)>,
-    /// The answer to every question of a step to a human. Without it, a step is answered with the first of its choices or
-    /// with `yes`.
+    /// The answer to every question of a step; by default, its first choice or `yes`.
     #[arg(long, value_name = "STEP=TEXT", value_parser = parse_answer)]
     answer: Vec<(StepId, Text)>,
-    /// Agent profiles, as for `run`: an agent that neither they nor the cluster have is a mistake.
+    /// Agent profiles, as for `run`: a graph must not name an agent that neither this file nor the server has.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
-    /// Also show every event; in full with `-o json`.
+    /// Also show every event, in full with `-o json`.
     #[arg(long)]
     events: bool,
 }
@@ -169,10 +173,10 @@ struct Cast<'a> {
 impl<'a> Cast<'a> {
     fn play(&self, work: &Execute) -> PlayedAttempt {
         let meant = |name: &&StepId| means(name.as_str(), work.child_id.as_str());
-        let cost = Amount::cost(self.args.spend);
+        let cost = Amount::cost(self.args.cost_usd);
         if let Some(name) = self.args.fail.iter().find(meant) {
             self.used.borrow_mut().insert((FAIL, name));
-            let message = "told to fail by --fail".into();
+            let message = "set to fail by --fail".into();
             let failure = Failure { kind: FailureKind::Agent, message, retryable: true };
             return PlayedAttempt { cost, verdict: Verdict::Failed(failure) };
         }
@@ -219,7 +223,7 @@ impl<'a> Cast<'a> {
         match told.as_slice() {
             [] => Ok(()),
             told => {
-                let hint = "the output above shows the contexts that ran";
+                let hint = "the output above shows the contexts of the run";
                 anyhow::bail!("{}\n\nhint: {hint}", told.join("\n"))
             }
         }

@@ -23,25 +23,29 @@ Examples:
   trellis runs rerun 0af7…319c --input topic='\"bees\"'   run what reads that input
 ";
 
+/// Run a graph again as a new run, without paying again for the steps that succeeded.
+///
+/// A step is reused if it succeeded and would read the same values again; of a `for_each`, each such item. The run has the task of the
+/// earlier one, and the agents of now.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
-    /// The run, as `runs list` shows it: its id, the beginning of it, or `@last`. It must have ended.
+    /// The run, which must have ended: its id, a unique prefix of the id, or @last.
     trace: RunRef,
-    /// Run what did not succeed, and what reads its outputs. This is the default.
+    /// Run the steps that did not succeed, and the steps that read their outputs. This is the default.
     #[arg(long, conflicts_with = "from")]
     failed: bool,
-    /// Run this step and all that come after it, although they succeeded; may be given more than once.
+    /// Run this step and all later steps, although they succeeded; may be given more than once.
     ///
     /// `outer/inner` is a step of the graph that the step `outer` uses.
     #[arg(long, value_name = "STEP")]
     from: Vec<StepPath>,
-    /// Cost limit of the new run, in dollars; without it, that of the earlier run.
-    #[arg(long, value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
-    budget: Option<Usd>,
+    /// Cost limit of the new run, in dollars; by default, that of the earlier run.
+    #[arg(long, alias = "budget", value_name = "USD", value_parser = parse::usd, allow_hyphen_values = true)]
+    max_cost_usd: Option<Usd>,
     #[command(flatten)]
     inputs: Inputs,
-    /// Wait for the outcome and print it; the exit code tells it.
+    /// Wait for the outcome and print it; the exit code is that of the outcome.
     #[arg(long)]
     wait: bool,
 }
@@ -61,7 +65,7 @@ pub(crate) async fn run(
         trace_id: Some(fresh_trace()),
         child_id: None,
         inputs,
-        max_cost_usd: args.budget,
+        max_cost_usd: args.max_cost_usd,
         max_tokens: None,
         reply_to: None,
     };

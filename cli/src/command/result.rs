@@ -27,8 +27,8 @@ Examples:
 
 /// Print the whole result of a run, or of one context.
 ///
-/// A text is printed as it is, anything else as JSON; with `-o json` a text is JSON, too. The exit code tells how the context ended. One
-/// that is not over yet, or whose result was deleted, is refused (3).
+/// A text is printed as it is, other values as JSON; with `-o json`, a text is JSON too. The exit code is that of the context's end. A
+/// context that has not ended, or whose result was deleted, is refused (3).
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
@@ -75,7 +75,7 @@ fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Result<&'a Con
     let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = display::did_you_mean(child.as_str(), known, "`trellis runs describe` shows all contexts");
+        let hint = display::did_you_mean(child.as_str(), known, "`trellis runs show` shows all contexts");
         format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -89,7 +89,8 @@ fn without(trace: &Trace, node: &ContextNode, named: &str) -> String {
     match node.why() {
         Some(why) => format!("{named} has no result: it is {word}: {why}"),
         None => format!(
-            "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints that of a step; `trellis runs describe {id}` shows them"
+            "{named} is {word} and has no result of its own\n\nhint: `trellis result {id}/STEP` prints the result of a step; \
+                `trellis runs show {id}` shows the steps"
         ),
     }
 }

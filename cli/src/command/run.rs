@@ -40,22 +40,24 @@ Examples:
 
 /// Run a graph or one agent, and wait for its outcome.
 ///
-/// It runs in the cluster that TRELLIS_URL or NATS_URL names, or in the `trellis dev` of this user, or else in this process. There it is
-/// kept in a directory (--data): `runs`, `history`, `outputs`, `receipt` and others show it afterwards, without a server.
-/// At a terminal Ctrl-C asks whether to cancel a run in a cluster or a directory, or to leave it; a second Ctrl-C leaves it at once.
-/// Elsewhere, and for a run that is kept nowhere, Ctrl-C cancels it, and a second one ends the command at once.
+/// The run takes place in the cluster of TRELLIS_URL or NATS_URL, or in the `trellis dev` of this user, or else in this process. A run in
+/// this process is stored in a directory (--data): `runs`, `history`, `outputs`, `receipt` and other commands show it later, without a
+/// server. At a terminal, Ctrl-C asks whether to cancel a stored run or to leave it; a second Ctrl-C leaves it at once. Without a
+/// terminal, and for a run that is not stored, Ctrl-C cancels the run, and a second one ends the command at once.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!("{EXAMPLES}\n{EXIT_CODES}"))]
 pub(crate) struct Args {
     #[command(flatten)]
     task: Task,
-    /// Answer every question of the agents with this text.
+    /// The answer to every question of the agents.
     #[arg(long, value_name = "TEXT", value_parser = parse::text)]
     answer: Option<Text>,
     /// Show the live output of the agents.
     #[arg(long)]
     words: bool,
-    /// Keep nothing of it: it runs in this process, unless a server is named, and is gone with it.
+    /// Do not store the run.
+    ///
+    /// Unless a server is named, the run takes place in this process and is lost at its end.
     #[arg(long, env = "TRELLIS_NO_KEEP", value_parser = clap::builder::FalseyValueParser::new())]
     no_keep: bool,
     #[command(flatten)]
@@ -72,7 +74,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     // has the same agents in both.
     let of_user = matches!(home, RunTarget::Here(_) | RunTarget::Dev(_));
     if matches!(home, RunTarget::Here(None)) && !args.no_keep {
-        output::note("note: this run is not kept: there is no HOME; --data names a directory");
+        output::note("note: this run is not stored: HOME is not set; give --data a directory");
     }
     let (mut submission, sources) = match args.task.read(matches!(home, RunTarget::Here(None)), output)? {
         Ok(read) => read,
@@ -108,8 +110,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
     };
     if in_dev && args.config.names_policy() {
         anyhow::bail!(
-            "the `trellis dev` that has the directory open runs it, and with a policy of its own: --policy can't be used\n\n\
-             hint: give --policy to `trellis dev`; with --no-keep or another --data, the run is in this process"
+            "--policy can't be used: the `trellis dev` that has the directory open runs it with its own policy\n\nhint: \
+                give --policy to `trellis dev`, or run in this process with --no-keep or another --data"
         )
     }
     if in_dev {
@@ -162,8 +164,8 @@ async fn missing_in_dev(client: &Client, profiles: Vec<AgentProfile>) -> anyhow:
             }
         };
         anyhow::bail!(
-            "the agent `{}` of the file beside it is not used: the `trellis dev` that has the directory open {what}\n\n\
-             hint: --agents FILE applies the agents there all the same; with --no-keep or another --data, the run is in this process",
+            "the agent `{}` of the file beside the graph is not used: the `trellis dev` that has the directory open \
+                {what}\n\nhint: apply the agents with --agents FILE, or run in this process with --no-keep or another --data",
             profile.agent_id
         )
     }
@@ -178,7 +180,8 @@ async fn tell_earlier(client: &Client) -> anyhow::Result<()> {
         let runs = format!("{more}{}", count(going as u64, "earlier run"));
         let (goes, them) = if going == 1 { ("goes", "it") } else { ("go", "them") };
         output::note(&format!(
-            "warning: {runs} that had not ended {goes} on too, and may cost money; `trellis runs list` shows, `trellis runs cancel` ends {them}"
+            "warning: {runs} that had not ended {goes} on too, at further cost: `trellis runs list` shows {them}, `trellis \
+                runs cancel` ends {them}"
         ));
     }
     Ok(())
@@ -210,12 +213,10 @@ fn tell_unused(config: &WorkerConfig) {
 async fn show(deployment: &mut Deployment, directory: Option<&Path>, not_kept: Option<String>) -> bool {
     let is_kept = directory.is_some() && not_kept.is_none();
     match (directory, not_kept) {
-        (_, Some(why)) => output::note(&format!("note: this run is not kept: {why}")),
+        (_, Some(why)) => output::note(&format!("note: this run is not stored: {why}")),
         (Some(directory), None) => {
             if let Err(error) = let_look(deployment, directory).await {
-                output::note(&format!(
-                    "note: other commands can't look at this run while it goes on: {error:#}"
-                ));
+                output::note(&format!("note: other commands can't read this run before its end: {error:#}"));
             }
         }
         (None, None) => {}
@@ -261,7 +262,7 @@ fn on_signal(left: Option<Detached>, trace_id: TraceId) -> OnSignal {
     let left = match left.filter(|_| is_asked) {
         Some(Detached::GoesOn) => live::goes_on(trace_id),
         Some(Detached::StandsStill(directory)) => format!(
-            "left, and the run stands still: `trellis dev --data {}` goes on with it, `trellis runs cancel {trace_id}` ends it",
+            "left, and the run is stopped: `trellis dev --data {}` continues it, `trellis runs cancel {trace_id}` ends it",
             directory.display()
         ),
         None => return OnSignal::Cancel,

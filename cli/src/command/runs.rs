@@ -17,7 +17,7 @@ use trace::{ContextNode, Trace};
 
 use crate::{
     cluster::connect::Servers,
-    command::{cancel_all, delete_restore, finding, rerun, workers},
+    command::{amend, cancel_all, delete_restore, finding, rerun, workers},
     input::{
         context_ref::{ContextRef, RunRef, WrittenRef},
         parse,
@@ -41,77 +41,87 @@ pub(crate) enum Command {
     List(Box<finding::ListArgs>),
     /// List the open questions of all runs, the newest run first.
     Pending(finding::PendingArgs),
-    /// Show one run: its tree, and each context's budget, attempts, time limits and questions.
-    Describe {
-        /// The run, by its id, a unique beginning of it, or @last.
-        trace: RunRef,
-    },
-    /// Watch a run until it ends; the exit code tells its outcome. Ctrl-C leaves, and the run goes on.
+    #[command(alias = "describe")]
+    Show(ShowArgs),
+    Graph(amend::ShowArgs),
+    /// Watch a run until it ends.
+    ///
+    /// The exit code is that of the outcome. Ctrl-C leaves the run, which continues.
     #[command(after_help = EXIT_CODES)]
     Watch {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
-        /// Answer every question of the agents with this text.
+        /// The answer to every question of the agents.
         #[arg(long, value_name = "TEXT", value_parser = parse::text)]
         answer: Option<Text>,
         /// Show the live output of the agents.
         #[arg(long)]
         words: bool,
     },
-    /// Cancel a run, one context and its descendants, or all runs that fit. A cancel also holds for a run that begins later.
-    #[command(
-        after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
-    )]
-    Cancel {
-        /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD`: only this context and its descendants.
-        #[arg(value_name = "TRACE[/CHILD]")]
-        context: Option<WrittenRef>,
-        #[command(flatten)]
-        filters: cancel_all::Filters,
-        /// Cancel only this context and its descendants.
-        #[arg(long, value_name = "ID", hide = true)]
-        child: Option<ChildId>,
-        /// The reason, for the log.
-        #[arg(long, value_name = "TEXT", value_parser = parse::text)]
-        reason: Option<Text>,
-        /// Undo nothing of what had succeeded, and end also what undoes already.
-        #[arg(long)]
-        without_undo: bool,
-    },
-    /// Run a graph again as a new run, without paying again for what succeeded.
-    ///
-    /// A step is taken over if it succeeded and would read the same values again; of a `for_each`, each such item. The
-    /// run is as it was submitted, with the agents as they are now.
+    Cancel(CancelArgs),
     Rerun(rerun::Args),
-    /// Take a live agent back to an entry of its journal, from where it continues.
+    /// Return a live agent to an entry of its journal, from which it continues.
     ///
-    /// Later entries no longer count, but stay paid for. Their effects on others stay: a child that they spawned
-    /// is not run again; if the agent spawns it again, it gets the result that the child had. A run that has
-    /// ended can't be restored: `trellis submit --branch-from` begins a new one at that entry.
+    /// Later entries lose their effect, but their cost remains booked. Children that they spawned are not run again: if the agent
+    /// spawns one again, it gets the result of the earlier child. A run that has ended can't be restored: `trellis submit
+    /// --branch-from` begins a new run at that entry.
     #[command(after_help = "Examples:\n  trellis runs restore 0af765/writer@4")]
     Restore {
         #[command(flatten)]
         context: ContextRef,
-        /// The last entry that shall count, as `trellis history` shows it, if it is not part of the name; 0 means none.
+        /// The last entry that remains, if the name has no @STEP; 0 removes all.
+        ///
+        /// `trellis history` shows the entries.
         #[arg(long, value_name = "STEP")]
         to: Option<u32>,
     },
     /// Delete the journal, outputs, inputs and result of a run, or of one context and its descendants.
     ///
-    /// Asks first. Refused for contexts that are live or that others still read. The cost always stays in the budget.
+    /// The command asks first. Live contexts, and contexts that others still read, are refused. The cost stays in the budget.
     #[command(
         after_help = "Examples:\n  trellis runs delete 0af765\n  trellis runs delete 0af765/writer --force --yes"
     )]
     Delete {
         #[command(flatten)]
         context: ContextRef,
-        /// Cancel live contexts, and delete even what others still read.
+        /// Cancel live contexts, and delete contexts that others still read.
         #[arg(long)]
         force: bool,
-        /// Don't ask first; required where nobody can be asked.
+        /// Do not ask first; required without a terminal.
         #[arg(long, short)]
         yes: bool,
     },
+}
+
+/// Show one run: its tree, and each context's budget, attempts, time limits and questions.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ShowArgs {
+    /// The run: its id, a unique prefix of the id, or @last.
+    trace: RunRef,
+}
+
+/// Cancel a run, one context with its descendants, or all runs that match.
+///
+/// A cancel also applies to a run that begins later.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  trellis runs cancel 0af765/writer\n  trellis runs cancel --all --label env=test --status paused"
+)]
+pub(crate) struct CancelArgs {
+    /// The run: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is one context with its descendants.
+    #[arg(value_name = "TRACE[/CHILD]")]
+    context: Option<WrittenRef>,
+    #[command(flatten)]
+    filters: cancel_all::Filters,
+    /// Cancel only this context and its descendants.
+    #[arg(long, value_name = "ID", hide = true)]
+    child: Option<ChildId>,
+    /// The reason, for the log.
+    #[arg(long, value_name = "TEXT", value_parser = parse::text)]
+    reason: Option<Text>,
+    /// Do not undo steps that succeeded, and stop undos that have begun.
+    #[arg(long)]
+    without_undo: bool,
 }
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
@@ -119,7 +129,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     match command {
         Command::List(args) => finding::list(&client, *args, output).await,
         Command::Pending(args) => finding::pending(&client, args, output).await,
-        Command::Describe { trace } => {
+        Command::Show(ShowArgs { trace }) => {
             let trace = client.replay(trace.find(&client).await?).await?;
             let mut rest = estimates(&client, &trace).await;
             if output == Output::Text {
@@ -146,7 +156,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
                 WatchEnd::Left | WatchEnd::LeftCancelled => Ok(Ending::Left),
             }
         }
-        Command::Cancel { context, filters, child, reason, without_undo } => {
+        Command::Graph(args) => amend::show(&client, &args.context, output).await,
+        Command::Cancel(CancelArgs { context, filters, child, reason, without_undo }) => {
             let Some(context) = context.filter(|_| !filters.all) else {
                 return cancel_all::run(&client, filters, reason, without_undo, output).await;
             };
@@ -223,7 +234,7 @@ async fn estimates(client: &Client, trace: &Trace) -> String {
                 Ok(entries) => entries
                     .iter()
                     .find_map(|entry| cause(&entry.step, call_id))
-                    .unwrap_or("it was cut off, and its end is not known"),
+                    .unwrap_or("it was interrupted, and its result is unknown"),
                 Err(_) => "its journal can't be read",
             };
             let _ = writeln!(
@@ -350,7 +361,7 @@ async fn describe(
             let (cost, tokens, number) = (dispute.amount.cost_usd, dispute.amount.tokens, dispute.number);
             text.push_str(&format!("\ndisputed charge {number} of {}: {cost}, {tokens} tokens\n", node.id));
             text.push_str(&format!(
-                "  trellis budget accept {}/{} {number}   (or drop)\n",
+                "  trellis budgets accept {}/{} {number}   (or drop)\n",
                 trace.id(),
                 node.id
             ));
@@ -359,7 +370,7 @@ async fn describe(
     if !deleted.is_empty() {
         let names = deleted.join(", ");
         text.push_str(&format!(
-            "\ndeleted, with journal, inputs, outputs and result; what was spent stays: {names}\n"
+            "\ndeleted, with journal, inputs, outputs and result; the cost stays: {names}\n"
         ));
     }
     text.push_str(rest);
@@ -438,28 +449,25 @@ fn cancelled(
         let word = display::plain(serde_json::to_value(status));
         let rest =
             if undoes_within { "; a group in it still undoes (`--without-undo` ends that)" } else { "" };
-        output::error(&format!(
-            "{}: nothing was cancelled: {what} had ended, and is {word}{rest}",
-            trace.id()
-        ));
+        output::error(&format!("{}: nothing was cancelled: {what} had ended as {word}{rest}", trace.id()));
         return Ok(Ending::Refused);
     }
     if !taken {
         let seconds = TAKES_EFFECT.as_secs();
         output::error(&format!(
-            "{}: the cancel is stored, but was not seen to take effect within {seconds} s",
+            "{}: the cancel is stored, but did not take effect within {seconds} s",
             trace.id()
         ));
         return Ok(Ending::Failed);
     }
     if output == Output::Text {
         let said = match ended {
-            Some(_) if undo_dropped => format!("{what} has ended, and what was left of its undos is dropped"),
+            Some(_) if undo_dropped => format!("{what} has ended, and its remaining undos are dropped"),
             Some(_) if undoes_within => {
-                format!("{what} is cancelled, and a group in it still undoes what had succeeded there")
+                format!("{what} is cancelled, and a group in it still undoes its succeeded steps")
             }
             Some(_) => format!("{what} is cancelled"),
-            None if undoes => format!("{what} is cancelled, and undoes what had succeeded"),
+            None if undoes => format!("{what} is cancelled, and undoes its succeeded steps"),
             None => "the run has not begun; if it begins, it is cancelled at once".into(),
         };
         output::print(&format!("{}: {said}\n", trace.id()))?;

@@ -5,14 +5,6 @@ use crate::{
     terminal::{ending::Ending, output},
 };
 
-/// Runs a command that prints its progress.
-pub(crate) fn block_on(
-    log_json: bool,
-    command: impl Future<Output = anyhow::Result<Ending>>,
-) -> anyhow::Result<Ending> {
-    run("trellis", true, log_json, command)
-}
-
 /// Runs the command, then closes the cluster that it opened.
 pub(crate) async fn closing(
     servers: &Servers,

@@ -4,7 +4,7 @@
 use std::{error::Error, net::SocketAddr, path::PathBuf, time::Duration};
 
 use anyhow::Context;
-use bus::Topology;
+use bus::{ExistingLimits, Topology};
 use domain::{
     Usd, WorkerId, decode, id::PoolName, limits::Settings, subject::Partition, wording::with_causes,
 };
@@ -30,15 +30,16 @@ use crate::{
     },
 };
 
-/// Run a coordinator. It decides about budgets, contexts and graphs. Any number may run; any may be killed.
+/// Run a coordinator, which decides about budgets, contexts and graphs.
 ///
-/// Needs NATS with JetStream, and Redis. On SIGTERM or Ctrl-C it finishes the messages it has, and ends.
+/// It requires NATS with JetStream, and Redis. Any number of coordinators can run, and any can be killed. On SIGTERM or Ctrl-C, it
+/// finishes its current messages and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = format!(
-    "Examples:\n  NATS_URL=nats://127.0.0.1:4222 REDIS_URL=redis://127.0.0.1:6379 trellis coordinator --health 127.0.0.1:8080\n\n{EXIT_CODES}"
+    "Examples:\n  NATS_URL=nats://127.0.0.1:4222 REDIS_URL=redis://127.0.0.1:6379 trellis coordinator\n\n{EXIT_CODES}"
 ))]
 pub(crate) struct CoordinatorArgs {
-    /// Its name in the cluster; without it, one is made from the host name.
+    /// Its name in the cluster; by default, from the host name.
     #[arg(long)]
     id: Option<WorkerId>,
     #[command(flatten)]
@@ -46,34 +47,42 @@ pub(crate) struct CoordinatorArgs {
     /// Address for health checks, such as 0.0.0.0:8080.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// Limits and times for every run: YAML, JSON or TOML. Missing fields have their defaults.
+    /// Limits and times of every run: YAML, JSON or TOML.
+    ///
+    /// A missing field has its default.
     #[arg(long, value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// The most that one run may cost, in dollars, whatever its submission and its agent's profile ask for.
+    /// The highest cost limit of a run, in dollars.
+    ///
+    /// It bounds the limits of submissions and agent profiles.
     #[arg(long, value_name = "USD", value_parser = parse::ceiling, allow_hyphen_values = true)]
     max_cost_usd: Option<Usd>,
-    /// What agent profiles may ask for, the same file as that of the workers: a profile that asks for more is refused when it is
-    /// applied. Workers refuse it in any case.
+    /// The policy of agent profiles, the same file as that of the workers.
+    ///
+    /// A profile that violates it is refused when it is applied. Workers refuse it in any case.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     #[command(flatten)]
     webhooks: WebhookFile,
     #[command(flatten)]
     keys: LogKeys,
-    /// Take what carries no code, while a deployment with live runs begins to use a key. Never for longer.
-    #[arg(long)]
+    /// Accept unsigned messages.
+    ///
+    /// Only for the time in which a deployment with live runs begins to use a key.
+    #[arg(long, hide_short_help = true)]
     accept_unsigned: bool,
-    /// Believe the server about who sends what only administrators may (`Nats-Request-Info`). Only where they are in another
-    /// NATS account than the coordinators: within one account anybody can write it.
-    #[arg(long)]
+    /// Trust the sender that the NATS server writes into administrative messages (`Nats-Request-Info`).
+    ///
+    /// Only for administrators in another NATS account than the coordinators: within one account, any client can write it.
+    #[arg(long, hide_short_help = true)]
     trust_request_info: bool,
     /// Abort on purpose, to test failures: after a message was `received`, `decided`, `committed`, `sent` or
     /// `acknowledged` for the N-th time.
-    #[arg(long, value_name = "POINT[:N]")]
+    #[arg(long, hide_short_help = true, value_name = "POINT[:N]")]
     crash_at: Option<coordinator::Crash>,
 }
 
-/// What a deployment has on its NATS server: the same for every coordinator, and for `provision`.
+/// The streams of a deployment: the same options for every coordinator, and for `provision`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct StreamArgs {
     /// Number of partitions of the runs. It can't be changed later.
@@ -83,22 +92,34 @@ pub(crate) struct StreamArgs {
     /// Number of NATS servers that keep a copy of each stream.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
     replicas: u8,
-    /// Size limit of a queue, such as 512MiB. NATS reserves it for each of three queues.
+    /// Size limit of a queue, such as 512MiB.
+    ///
+    /// NATS reserves it for each of three queues.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_queue_bytes: Option<i64>,
-    /// Size limit of a log, such as 2GiB. NATS reserves it for each of three logs, and for the outputs.
+    /// Size limit of a log, such as 2GiB.
+    ///
+    /// NATS reserves it for each of three logs, and for the outputs.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_log_bytes: Option<i64>,
-    /// Size limit of all journals, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    /// Size limit of all journals; by default, --max-log-bytes.
+    ///
+    /// If 80 % are used, new runs are refused.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_journal_bytes: Option<i64>,
-    /// Size limit of all outputs, such as 8GiB; as --max-log-bytes, if not given. From 80 % on, new runs are refused.
+    /// Size limit of all outputs; by default, --max-log-bytes.
+    ///
+    /// If 80 % are used, new runs are refused.
     #[arg(long, value_name = "SIZE", value_parser = parse::bytes)]
     max_output_bytes: Option<i64>,
-    /// Pools whose queues are made at once, separated by commas; those of others when there is work for them.
+    /// Pools whose queues are made at the start, separated by commas.
+    ///
+    /// The queue of another pool is made with its first work.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "default")]
     pools: Vec<PoolName>,
-    /// How long ended runs are kept, with their journals and outputs, such as 7d.
+    /// The time for which ended runs are stored, such as 7d.
+    ///
+    /// Their journals and outputs are stored for the same time.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "7d")]
     retention: Duration,
 }
@@ -120,24 +141,27 @@ impl StreamArgs {
     }
 }
 
-/// Make the streams and queues of a deployment on its NATS server, or change their limits, and end.
+/// Create the streams and queues of a deployment, or change their limits.
 ///
-/// For servers on which coordinators may not do that: give it the credentials of the role `provisioner` (`trellis auth`), and
-/// the same options as the coordinators. A second time changes nothing.
+/// Coordinators create missing streams, and keep the limits of existing ones. On NATS servers on which they lack that permission, this
+/// command needs the credentials of the role `provisioner` (`trellis auth`). A repetition changes nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct ProvisionArgs {
     #[command(flatten)]
     streams: StreamArgs,
+    /// Also lower limits of existing streams, which deletes their oldest messages or their replicas.
+    #[arg(long)]
+    allow_lower: bool,
 }
 
-/// Run a worker. It takes contexts from the queue of its pool and runs their agents.
+/// Run a worker, which runs the agents of a pool.
 ///
-/// Needs NATS. On SIGTERM or Ctrl-C it finishes or hands back the contexts it has, and ends.
+/// It requires NATS. On SIGTERM or Ctrl-C, it finishes or hands back its contexts and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct WorkerArgs {
-    /// Its name in the cluster; without it, one is made from the host name.
+    /// Its name in the cluster; by default, from the host name.
     #[arg(long)]
     id: Option<WorkerId>,
     /// Run the agents whose profiles name this pool.
@@ -149,16 +173,16 @@ pub(crate) struct WorkerArgs {
     /// Address for health checks, such as 0.0.0.0:8081.
     #[arg(long, value_name = "ADDRESS")]
     health: Option<SocketAddr>,
-    /// How long running agents may continue after a signal, before they are handed back.
+    /// The time for running agents after a signal; then they are handed back.
     #[arg(long, value_name = "TIME", value_parser = parse::duration, default_value = "20s")]
     drain: Duration,
     /// Abort on purpose, to test failures: after money was `held`, a model `answered`, its answer was
     /// `written` to the journal, a tool was `called`, or a result was `finished` or `reported`, for the N-th
     /// time.
-    #[arg(long, value_name = "POINT[:N]")]
+    #[arg(long, hide_short_help = true, value_name = "POINT[:N]")]
     crash_at: Option<worker::Crash>,
     /// Allow the built-in `crash` agent to end this process. For tests.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     allow_crash: bool,
     #[command(flatten)]
     config: WorkerConfig,
@@ -201,17 +225,17 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
     worker::hide_in_log(&args.keys.secret_file().into_iter().collect::<Vec<_>>());
     match (&config.keys, args.accept_unsigned) {
         (None, true) => {
-            output::error("--accept-unsigned means nothing without a key\n\nhint: give --log-key-file too");
+            output::error("--accept-unsigned needs a key\n\nhint: give --log-key-file too");
             return Ok(Ending::Unreadable);
         }
         (None, false) => tracing::warn!(
-            "no key of the deployment is given: whoever can write to NATS or Redis can change what runs cost and decide. \
-             Give --log-key-file (docs/authenticity.md)"
+            "no key of the deployment is given: any client that can write to NATS or Redis can change the costs and \
+                decisions of runs. Give --log-key-file (docs/authenticity.md)"
         ),
         (Some(_), false) => {}
         (Some(keys), true) => {
             tracing::warn!(
-                "what carries no code is taken: start again without --accept-unsigned as soon as possible"
+                "unsigned messages are accepted: restart without --accept-unsigned as soon as possible"
             );
             config.keys = Some(keys.clone().accepting_unsigned());
         }
@@ -228,8 +252,9 @@ pub(crate) async fn coordinator(args: CoordinatorArgs, servers: &Servers) -> any
 
 pub(crate) async fn provision(args: ProvisionArgs, servers: &Servers) -> anyhow::Result<Ending> {
     let bus = servers.nats().await?;
-    bus.set_up(&args.streams.topology()).await.map_err(|error| unreachable(&error))?;
-    output::note("the streams and queues are there");
+    let existing = if args.allow_lower { ExistingLimits::Change } else { ExistingLimits::Raise };
+    bus.set_up_as(&args.streams.topology(), existing).await.map_err(|error| unreachable(&error))?;
+    output::note("the streams and queues exist");
     Ok(Ending::Completed)
 }
 

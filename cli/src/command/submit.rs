@@ -16,13 +16,15 @@ use crate::{
     },
 };
 
-/// Submit a graph or a goal to a cluster. It is committed when the command ends.
+/// Submit a graph or a goal, without waiting for its outcome.
+///
+/// When the command ends, the submission is stored.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     #[command(flatten)]
     task: Task,
-    /// Wait for the outcome and print it; the exit code tells it.
+    /// Wait for the outcome and print it; the exit code is that of the outcome.
     #[arg(long)]
     wait: bool,
 }

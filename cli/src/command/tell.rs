@@ -27,25 +27,24 @@ Examples:
   trellis tell @last/writer - < notes.txt             the text from stdin
 ";
 
-/// Send a message to an agent, which sees it before its next model call.
+/// Send a message to an agent, which reads it before its next model call.
 ///
-/// The message is stored when the command returns, and the agent sees it once, in the order of all its messages. An
-/// agent that waits for a child, a human or a larger budget goes on waiting, and sees it when it goes on. One
-/// that ends without another model call never sees it: `trellis runs describe` and its outcome say so. A context
-/// that has ended, does not exist or is a graph takes no messages.
+/// The message is stored when the command returns, and the agent reads its messages once, in order. An agent that waits for a child, a
+/// human or a larger budget reads it when it continues. An agent that ends without another model call does not read it: `trellis runs
+/// show` and the outcome report that. A graph, and a context that has ended or does not exist, accept no messages.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run, by its id, a unique beginning of it, or @last, for its root; `TRACE/CHILD` for another context.
+    /// The run, for its root: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is another context.
     #[arg(value_name = "TRACE[/CHILD]")]
     context: WrittenRef,
     /// The message, at most 64 KiB; `-` reads it from stdin.
     #[arg(value_name = "TEXT")]
     text: String,
-    /// Who sends it; the agent sees that too.
+    /// The name of the sender, which the agent sees too.
     #[arg(long, value_name = "NAME", value_parser = parse::text)]
     by: Option<Text>,
-    /// Your own name for the message: sent again under the same name, it is still one message.
+    /// The id of the message: a repetition with the same id is the same message.
     #[arg(long, value_name = "ID")]
     id: Option<CallId>,
 }
@@ -63,7 +62,7 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
                 Output::Json => output::print_json(&json!({"child_id": child_id, "number": number}))?,
                 Output::Text => {
                     output::print(&format!(
-                        "message {number} to `{child_id}`: seen before its next model call\n"
+                        "message {number} to `{child_id}`: it is read before the next model call\n"
                     ))?;
                 }
             }
@@ -76,8 +75,8 @@ pub(crate) async fn run(args: Args, servers: &Servers, output: Output) -> anyhow
 
 fn hint(code: &str) -> Option<&'static str> {
     match code {
-        "ended" => Some("`trellis submit --branch-from` begins a new run with what this one has done"),
-        "unknown_context" | "runs_no_agent" => Some("`trellis runs describe` lists the contexts of a run"),
+        "ended" => Some("`trellis submit --branch-from` begins a new run with the journal of this one"),
+        "unknown_context" | "runs_no_agent" => Some("`trellis runs show` lists the contexts of a run"),
         "no_trace" => Some("`trellis runs list` shows the newest runs"),
         _ => None,
     }

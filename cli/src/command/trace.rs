@@ -24,34 +24,34 @@ use crate::{
 /// The lengths of the time bar and the money bar, in characters.
 const TIME_BAR: usize = 32;
 const MONEY_BAR: usize = 8;
-/// A shorter time bar is left out.
+/// The shortest time bar. If there is room only for a shorter one, it is left out.
 const LEAST_BAR: usize = 8;
 /// On a terminal with fewer columns, money bars are left out.
 const LEAST_WITH_MONEY: usize = 56;
 /// The fewest characters of a name.
 const LEAST_NAME: usize = 12;
-/// The most characters of a name.
+/// The most characters of a name, including the lines of the tree before it.
 const SHOWN: usize = 48;
 /// The attributes with the cost of a span, in the order of preference.
 const COSTS: [&str; 2] = ["gen_ai.usage.cost", "trellis.cost.subtree_usd"];
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis trace 0af7…319c             who called whom, where it waited, what it cost
+  trellis trace 0af7…319c             calls, waits and costs
   trellis trace 0af7…319c --depth 3   only the upper part of the tree
   trellis trace 0af7…319c -o json     every span with its attributes, for programs
 
-The bar of time is the whole run from left to right. The bar of money is the part of the run's cost. What went wrong stands behind `!`.
+The bar of time is the whole run from left to right. The bar of money is a share of the run's cost. `!` precedes an error.
 ";
 
-/// Show a run as a tree of spans: who called whom, where it waited, what it cost, what went wrong.
+/// Show a run as a tree of spans: calls, waits, costs and errors.
 ///
-/// It is made from the event log and the journals: no collector and no viewer is needed, and it shows runs that were not
-/// exported too. A tool is told from the entry before it to its own. Holds are only in what is exported.
+/// The tree is made from the event log and the journals, without a collector or a viewer, also for runs that were not exported. The
+/// span of a tool begins at the entry before it and ends at its own entry. Only exported spans include holds.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The run's id, as `runs list` shows it.
+    /// The run: its id, a unique prefix of the id, or @last.
     trace: RunRef,
     /// Show this many levels of the tree.
     #[arg(long, value_name = "LEVELS")]

@@ -20,11 +20,12 @@ use crate::{
     },
 };
 
-/// Who is told of outcomes and questions.
+/// The receivers of outcomes and questions.
 #[derive(Debug, clap::Args)]
 pub(crate) struct WebhookFile {
-    /// Who is told of outcomes and questions over HTTP: YAML or JSON, the same for all coordinators (docs/webhooks.md). It is read again
-    /// when it changes.
+    /// The receivers of outcomes and questions over HTTP: YAML or JSON.
+    ///
+    /// All coordinators have the same file (docs/webhooks.md). A changed file is read again.
     #[arg(long, value_name = "FILE", env = "TRELLIS_WEBHOOKS", value_parser = local_directory::file())]
     webhooks: Option<PathBuf>,
 }
@@ -50,14 +51,14 @@ pub(crate) enum Command {
     #[command(after_help = EXIT_CODES)]
     Check {
         file: PathBuf,
-        /// Send each of them a signed message of the type `ping`, and say what it answered.
+        /// Send each webhook a signed message of the type `ping`, and print its answer.
         #[arg(long)]
         ping: bool,
-        /// Only this one; may be given more than once.
+        /// Only the webhook of this name; may be given more than once.
         #[arg(long = "name", value_name = "NAME")]
         names: Vec<WebhookName>,
     },
-    /// Make a secret, for a webhook and its receiver.
+    /// Make a secret for a webhook and its receiver.
     Secret,
 }
 
@@ -104,7 +105,7 @@ async fn check(file: &Path, ping: bool, names: &[WebhookName], output: Output) -
             output::note(&format!("{} has {}", file.display(), count(all.len(), "webhook")));
             let row = |(webhook, answer): &(&Webhook, Option<Result<(), String>>)| {
                 let answer = match answer {
-                    None => "not asked: --ping asks",
+                    None => "not tried: give --ping",
                     Some(Ok(())) => "took it",
                     Some(Err(why)) => why,
                 };

@@ -1,5 +1,6 @@
 //! `trellis workers`: lists the workers of a cluster, and drains them.
 
+use anyhow::Context;
 use bus::{Bus, ClientBus};
 use client::{Client, TAKES_EFFECT, WORKERS_ANSWER};
 use domain::{
@@ -7,7 +8,7 @@ use domain::{
     wire::{Drain, Query, Refusal, WorkerState},
     wording::count,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use crate::{
@@ -22,17 +23,24 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// List the workers that answer now.
+    /// List the workers that answer.
     List,
-    /// Tell a worker, or all of them, to finish or hand back its contexts, take no more, and end.
+    /// Show one worker: its slots, agents and policy.
+    Show {
+        /// Its name, as `workers list` shows it.
+        id: WorkerId,
+    },
+    /// Drain a worker, or all of them.
+    ///
+    /// It finishes or hands back its contexts, takes no more work, and ends.
     Drain {
         /// Its name, as `workers list` shows it.
         #[arg(required_unless_present = "all")]
         id: Option<WorkerId>,
-        /// All workers that answer now. Asks first.
+        /// Drain all workers that answer, after a question.
         #[arg(long, conflicts_with = "id")]
         all: bool,
-        /// Don't ask first; required with --all where nobody can be asked.
+        /// Do not ask first; required with --all without a terminal.
         #[arg(long, short, requires = "all")]
         yes: bool,
     },
@@ -42,6 +50,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
     let client = servers.cluster().await?;
     match command {
         Command::List => list(&client, servers, &client.workers().await?, output),
+        Command::Show { id } => show(&client, &id, output).await,
         Command::Drain { id: Some(id), .. } => drain(&client, id, output).await,
         Command::Drain { id: None, yes, .. } => drain_all(&client, yes, output).await,
     }
@@ -50,7 +59,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
 /// How to start a worker.
 pub(crate) fn start(client: &Client) -> &'static str {
     match client.bus() {
-        ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` works on a directory",
+        ClientBus::Direct(Bus::Disk(_)) => "`trellis dev` runs the work of a directory",
         ClientBus::Http(_) => {
             "restart the `trellis dev` that serves it, or start a `trellis worker` of its cluster"
         }
@@ -107,14 +116,37 @@ fn policy(worker: &WorkerState) -> String {
     }
 }
 
-async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
-    let known = client.workers().await?;
-    if !known.iter().any(|worker| worker.worker_id == id) {
+/// The worker of this name among the workers that answer.
+fn find<'w>(known: &'w [WorkerState], id: &WorkerId) -> anyhow::Result<&'w WorkerState> {
+    known.iter().find(|worker| worker.worker_id == *id).with_context(|| {
         let known = known.iter().map(|worker| worker.worker_id.as_str());
         let hint =
             display::did_you_mean(id.as_str(), known, "`trellis workers list` shows the workers that answer");
-        anyhow::bail!("no worker `{id}` answers\n\nhint: {hint}");
+        format!("no worker `{id}` answers\n\nhint: {hint}")
+    })
+}
+
+/// Prints each field of a worker's answer on a line.
+async fn show(client: &Client, id: &WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
+    let shown = json!(find(&known, id)?);
+    match (output, shown.as_object()) {
+        (Output::Json, _) | (Output::Text, None) => output::print_json(&shown)?,
+        (Output::Text, Some(fields)) => {
+            let width = fields.keys().map(String::len).max().unwrap_or_default();
+            let line = |(name, value): (&String, &Value)| {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                format!("{name:<width$}  {value}\n")
+            };
+            output::print(&fields.iter().map(line).collect::<String>())?;
+        }
     }
+    Ok(Ending::Completed)
+}
+
+async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<Ending> {
+    let known = client.workers().await?;
+    find(&known, &id)?;
     let seen = match told(client, std::slice::from_ref(&id)).await? {
         Ok(still) => still.is_empty(),
         Err(refusal) => return output::refuse(&refusal, output),
@@ -122,7 +154,7 @@ async fn drain(client: &Client, id: WorkerId, output: Output) -> anyhow::Result<
     match output {
         Output::Json => output::print_json(&json!({"worker_id": id, "draining": seen}))?,
         Output::Text if seen => output::print(&format!("`{id}` is draining, or has ended\n"))?,
-        Output::Text => output::error(&format!("`{id}` was told to drain, but still takes work")),
+        Output::Text => output::error(&format!("`{id}` was asked to drain, but still takes work")),
     }
     Ok(if seen { Ending::Completed } else { Ending::Failed })
 }
@@ -156,7 +188,7 @@ async fn drain_all(client: &Client, yes: bool, output: Output) -> anyhow::Result
         }
     }
     for id in &still {
-        output::error(&format!("`{id}` was told to drain, but still takes work"));
+        output::error(&format!("`{id}` was asked to drain, but still takes work"));
     }
     Ok(if still.is_empty() { Ending::Completed } else { Ending::Failed })
 }

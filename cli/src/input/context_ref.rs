@@ -40,9 +40,9 @@ impl FromStr for RunRef {
         }
         text.parse().map(RunRef::Prefix).map_err(|_| match text.split_once('/') {
             Some((run, _)) if run.parse::<RunRef>().is_ok() => {
-                format!("{text:?} names a context, and this command takes a whole run: give {run}")
+                format!("{text:?} is a context, and this command takes a whole run: give {run}")
             }
-            _ => format!("{text:?} names no run: give its id, at least 4 of its first hex digits, or @last"),
+            _ => format!("{text:?} is not a run: give its id, at least 4 of its first hex digits, or @last"),
         })
     }
 }
@@ -81,7 +81,7 @@ fn ambiguous(runs: &[RunSummary]) -> String {
     };
     let lines: String = runs.iter().take(listed).map(line).collect();
     let more = if runs.len() > listed { "\n  …" } else { "" };
-    format!("more than one run begins so:{lines}{more}\n\nhint: give more digits")
+    format!("more than one run has this prefix:{lines}{more}\n\nhint: give more digits")
 }
 
 /// `TRACE`, `TRACE/CHILD` or `TRACE/CHILD@STEP`, as the user wrote it.
@@ -129,7 +129,7 @@ impl WrittenRef {
     /// As [`WrittenRef::find`], for a command that accepts no step.
     pub(crate) async fn context(&self, client: &Client) -> anyhow::Result<(TraceId, Option<ChildId>)> {
         if let Some(step) = self.step {
-            bail!("`@{step}` names a step, and this command takes a context: leave it out");
+            bail!("`@{step}` is a step, and this command takes a context: leave it out");
         }
         self.find(client).await
     }
@@ -152,7 +152,7 @@ impl WrittenRef {
 /// `TRACE[/CHILD]`; the context may also follow as a word of its own.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct ContextRef {
-    /// The run, by its id, a unique beginning of it, or @last; `TRACE/CHILD` names a context of it.
+    /// The run: its id, a unique prefix of the id, or @last. `TRACE/CHILD` is a context of the run.
     #[arg(value_name = "TRACE[/CHILD]")]
     named: WrittenRef,
     /// The context, if it is not part of the first word.

@@ -100,7 +100,7 @@ pub(crate) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
         bail!("{} is larger than the limit of {} MiB", path.display(), MAX_MESSAGE_BYTES >> 20);
     }
     if text.trim_ascii().is_empty() {
-        bail!("{} is empty\n\nhint: examples/ has some to start from", path.display());
+        bail!("{} is empty\n\nhint: examples/ has files to start from", path.display());
     }
     Ok(text)
 }

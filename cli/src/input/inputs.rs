@@ -25,10 +25,10 @@ use crate::{
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Inputs {
-    /// An input, in addition to those of the graph, or in place of one; may be given more than once.
+    /// An input of the graph, which overrides the file; may be given more than once.
     #[arg(long, value_name = "KEY=JSON", value_parser = parse::input)]
     input: Vec<(ContextKey, Value)>,
-    /// A file of inputs by their keys, likewise: YAML, JSON or TOML. One that --input names too is taken from there.
+    /// A file of inputs by key: YAML, JSON or TOML. --input overrides it.
     #[arg(long, value_name = "FILE")]
     inputs: Option<PathBuf>,
 }
@@ -123,7 +123,7 @@ impl Inputs {
                 Value::Object(fields) => given = fields,
                 Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
                     let hint = "write the inputs by their keys, such as `topic: ants`";
-                    let message = format!("{} has no inputs: it should be an object", path.display());
+                    let message = format!("{} has no inputs: it must be an object", path.display());
                     return Err(Problems::one("--inputs", message, Some(hint.into())).into());
                 }
             }

@@ -45,7 +45,7 @@ async fn ask(file: Option<&Path>, servers: &Servers) -> Result<Option<KnownAgent
             Ok(agents) => known.extend(agents),
             Err(error) => {
                 let error = failure::explained(error);
-                output::note(&format!("the agents are not compared with those of the cluster: {error:#}"));
+                output::note(&format!("agent names are not checked against the server: {error:#}"));
                 return Ok(None);
             }
         }

@@ -15,8 +15,10 @@ const VARIABLE: &str = "TRELLIS_LOG_KEY";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct LogKeys {
-    /// The key of the deployment: what coordinators write to the logs and the store is signed with it. A line for each key,
-    /// 64 hexadecimal digits; the first signs, all verify. Or the same text in the variable TRELLIS_LOG_KEY.
+    /// The key of the deployment, which signs the logs and the store.
+    ///
+    /// The file has a line of 64 hexadecimal digits for each key: the first signs, and all verify. The variable TRELLIS_LOG_KEY may have the
+    /// same text instead.
     #[arg(long, value_name = "FILE", env = "TRELLIS_LOG_KEY_FILE", value_parser = local_directory::file())]
     log_key_file: Option<PathBuf>,
 }
@@ -43,9 +45,9 @@ impl LogKeys {
         let (name, text) = match (file, text) {
             (None, None) => return Ok(None),
             (Some(_), Some(_)) => {
-                let hint = "keep the keys in the file, and unset TRELLIS_LOG_KEY";
+                let hint = "store the keys in the file, and unset TRELLIS_LOG_KEY";
                 return usage(format!(
-                    "the keys of the logs are given as a file and as a variable\n\nhint: {hint}"
+                    "the keys of the logs are in a file and in a variable\n\nhint: {hint}"
                 ));
             }
             (None, Some(text)) => (VARIABLE.to_owned(), text),
@@ -59,8 +61,6 @@ impl LogKeys {
                 }
             },
         };
-        Keys::parse(&text)
-            .map(Some)
-            .or_else(|error| usage(format!("{name} has no keys that can be used: {error}")))
+        Keys::parse(&text).map(Some).or_else(|error| usage(format!("{name} has no usable keys: {error}")))
     }
 }

@@ -26,7 +26,7 @@ pub(crate) async fn put(document: &mut Document, servers: &Servers) -> anyhow::R
         for (name, version) in references {
             let hint =
                 "name the cluster, with NATS_URL or --nats-url, or the file of the graph, as `./facts.yaml`";
-            let message = format!("`{name}` is kept by a cluster, and none is named");
+            let message = format!("`{name}` is a graph of a cluster, and no cluster is named");
             answers.insert((name, version), Err((message, Some(hint.into()))));
         }
     } else {

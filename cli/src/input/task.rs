@@ -35,7 +35,7 @@ pub(crate) struct Task {
     /// Run one agent with this goal instead.
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
-    /// The agent that gets the goal; without it, `default`.
+    /// The agent of the goal; by default, `default`.
     #[arg(long, value_name = "ID")]
     agent: Option<AgentId>,
     #[command(flatten)]
@@ -46,24 +46,26 @@ pub(crate) struct Task {
     /// Token limit of the run; overrides the file.
     #[arg(long, value_name = "N", value_parser = parse::tokens)]
     max_tokens: Option<Tokens>,
-    /// Refuse the graph unless its worst case fits its cost limit; `trellis graph plan` shows it.
-    #[arg(long)]
+    /// Refuse a graph whose worst case exceeds its cost limit.
+    ///
+    /// `trellis graphs plan` shows the worst case.
+    #[arg(long, hide_short_help = true)]
     must_fit: bool,
     /// Time limit of the run from its submission, such as 30s or 10m; overrides the file.
     #[arg(long, value_name = "TIME", value_parser = parse::duration)]
     timeout: Option<Duration>,
-    /// Begin with another agent's journal up to this entry, without paying for it again.
+    /// Begin with an agent's journal up to this entry, without paying for it again.
     ///
-    /// Without CHILD, the root; `trellis history` shows the entries.
-    #[arg(long, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
+    /// Without CHILD, the root's journal; `trellis history` shows the entries.
+    #[arg(long, hide_short_help = true, value_name = "TRACE[/CHILD]@STEP", value_parser = context_ref::checkpoint)]
     branch_from: Option<WrittenRef>,
-    /// A label to find the run by, in addition to those of the file; may be given more than once.
+    /// A label of the run, besides those of the file; may be given more than once.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse::label)]
     label: Vec<(LabelKey, LabelValue)>,
     /// Agent profiles to apply first: YAML, JSON or TOML.
     ///
-    /// Without servers, `agents.yaml` (or .yml, .json, .toml) in the folder of the file is applied if it
-    /// exists. To a cluster, which has its own profiles, only the profiles named here are applied.
+    /// Without servers, `agents.yaml` (or .yml, .json, .toml) in the directory of the file is applied if it
+    /// exists. A cluster has profiles of its own: only the profiles of this option are applied to it.
     #[arg(long, value_name = "FILE")]
     agents: Option<PathBuf>,
 }
@@ -78,8 +80,7 @@ impl Task {
     ) -> anyhow::Result<Result<(Submission, Sources), Ending>> {
         if let (Some(agent), None) = (&self.agent, &self.goal) {
             anyhow::bail!(
-                "--agent {agent} says who gets the text of --goal, and no --goal is given\n\nhint: add --goal TEXT, or leave --agent out: a file \
-                 names its agents itself"
+                "--agent {agent} needs --goal\n\nhint: add --goal TEXT; without --agent, the file names its agents"
             );
         }
         let (path, document) = match (&self.file, &self.goal) {

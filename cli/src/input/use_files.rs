@@ -29,7 +29,7 @@ pub(crate) fn read_as_far(path: &Path) -> Result<Document, FileError> {
     let mut document = read_value(path)?;
     let mut files = Files { open: vec![named(path)], bytes: 0, unread: UnreadableGraphs::default() };
     let Document { value, sources, .. } = &mut document;
-    // The output of `graph show` contains its graph in `graph`, and a schedule its task in `task`.
+    // The output of `runs graph` contains its graph in `graph`, and a schedule its task in `task`.
     let (at, graph) = if value.get("steps").is_none() && value.get("graph").is_some() {
         ("graph", &mut value["graph"])
     } else if value.get("cron").is_some() && value.get("task").is_some() {

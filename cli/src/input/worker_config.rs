@@ -13,18 +13,25 @@ use crate::{
 };
 
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Worker")]
 pub(crate) struct WorkerConfig {
-    /// The worker's settings (models and their prices, tools, workspaces): TOML, YAML or JSON.
+    /// The worker's settings: models with prices, tools, workspaces.
+    ///
+    /// TOML, YAML or JSON.
     #[arg(long, value_name = "FILE", env = "TRELLIS_WORKER_CONFIG", value_parser = local_directory::file())]
     config: Option<PathBuf>,
-    /// What agent profiles may ask of the worker (kinds, programs, files, network, models, MCP servers): YAML, TOML or JSON.
-    /// Without it, `worker` runs no programs; `run` and `dev` without servers run every profile.
+    /// The policy of agent profiles.
+    ///
+    /// It lists the kinds, programs, files, networks, models and MCP servers that a profile may use, as YAML, TOML or JSON. Without it,
+    /// `worker` runs no programs; `run` and `dev` without servers run every profile.
     #[arg(long, value_name = "FILE", env = "TRELLIS_WORKER_POLICY", value_parser = local_directory::file())]
     policy: Option<PathBuf>,
-    /// A directory with a file for each key and secret, named after its variable: the files OPENAI_API_KEY, ANTHROPIC_API_KEY,
-    /// GEMINI_API_KEY and any other that `key_env`, `token_env` or `env` of the settings name. They are read once. A variable, or
-    /// NAME_FILE, counts before them. Only this user should be able to read them.
-    #[arg(long, value_name = "DIR", env = "TRELLIS_SECRETS_DIR", value_parser = local_directory::file())]
+    /// A directory with a file for each key and secret.
+    ///
+    /// A file has the name of its variable: OPENAI_API_KEY, ANTHROPIC_API_KEY, GEMINI_API_KEY, and any other in `key_env`, `token_env` or
+    /// `env` of the settings. The files are read once. A variable, or NAME_FILE, overrides its file. Only this user should have the
+    /// permission to read them.
+    #[arg(long, hide_short_help = true, value_name = "DIR", env = "TRELLIS_SECRETS_DIR", value_parser = local_directory::file())]
     secrets_dir: Option<PathBuf>,
 }
 
@@ -79,8 +86,8 @@ fn read_secrets(directory: &Path) -> Result<(), Ending> {
         }
         Err(wrong) => {
             output::error(&format!(
-                "the directory of secrets can't be used\n\n{}\n\nhint: a file for each secret, named after its variable, such as \
-                 OPENAI_API_KEY, which this user can read",
+                "the directory of secrets is invalid\n\n{}\n\nhint: it needs a file for each secret, readable by this user, with \
+                the name of its variable, such as OPENAI_API_KEY",
                 wrong.join("\n")
             ));
             Err(Ending::Unreadable)

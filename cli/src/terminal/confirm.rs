@@ -16,13 +16,15 @@ pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending
     }
     if !std::io::stdin().is_terminal() || !std::io::stderr().is_terminal() {
         anyhow::bail!(
-            "this {what}, and nobody can be asked, because stdin or stderr is no terminal\n\nhint: add --yes"
+            "this {what}, which needs a confirmation, and stdin or stderr is not a terminal\n\nhint: add --yes"
         );
     }
     // Signals are caught before the question appears, so that a Ctrl-C at the question ends the
     // command as a no does.
     let mut signals = Signals::listen()?;
-    std::io::stderr().write_all(format!("this {}; go on? [y/N] ", display::printable(what)).as_bytes()).ok();
+    std::io::stderr()
+        .write_all(format!("this {}; continue? [y/N] ", display::printable(what)).as_bytes())
+        .ok();
     let mut line = String::new();
     let mut stdin = BufReader::new(tokio::io::stdin());
     tokio::select! {
@@ -32,6 +34,6 @@ pub(crate) async fn asked(what: &str, yes: bool) -> anyhow::Result<Option<Ending
     if matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(None);
     }
-    output::note("nothing was done");
+    output::note("nothing was changed");
     Ok(Some(Ending::Left))
 }

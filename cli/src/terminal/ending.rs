@@ -6,10 +6,14 @@ use domain::wire::EndStatus;
 
 /// The exit code of wrong usage, which the argument parser uses too.
 pub(crate) const WRONG_USAGE: u8 = 2;
+/// The exit code of a refusal.
+pub(crate) const REFUSED: u8 = 3;
+/// The exit code of a server that could not be reached.
+pub(crate) const UNREACHABLE: u8 = 5;
 
 /// The help text of every command whose exit code is the outcome.
-pub(crate) const EXIT_CODES: &str = "Exit codes: 0 completed (wholly or in part), 1 failed or aborted, 2 wrong usage or \
-                                     a file that can't be read, 3 refused (also by a server's permissions), 4 cancelled or timed out, 5 cannot connect, 130 left before it ended.";
+pub(crate) const EXIT_CODES: &str = "Exit codes: 0 completed (wholly or in part), 1 failed or aborted, 2 wrong usage or an unreadable file, 3 refused (also for a missing \
+     permission), 4 cancelled or timed out, 5 cannot connect, 130 left before the end.";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -29,9 +33,9 @@ impl From<Ending> for ExitCode {
             Ending::Completed => 0,
             Ending::Failed => 1,
             Ending::Unreadable => WRONG_USAGE,
-            Ending::Refused => 3,
+            Ending::Refused => REFUSED,
             Ending::Cancelled => 4,
-            Ending::Unreachable => 5,
+            Ending::Unreachable => UNREACHABLE,
             Ending::Left => 130,
         })
     }

@@ -185,7 +185,8 @@ async fn cancel(client: &Client, trace_id: TraceId) -> anyhow::Result<()> {
 /// The note about a detached run that continues in a cluster.
 pub(crate) fn goes_on(trace_id: TraceId) -> String {
     format!(
-        "left, and the run goes on: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` ends it"
+        "left, and the run continues: `trellis runs watch {trace_id}` shows it again, `trellis runs cancel {trace_id}` \
+                ends it"
     )
 }
 

@@ -27,7 +27,7 @@ pub(crate) fn waits(trace: &Trace, there: &[WorkerState]) -> BTreeMap<PoolName, 
     }
     let said = |(pool, nodes): (PoolName, Vec<String>)| {
         let wait = if nodes.len() == 1 { "waits" } else { "wait" };
-        let said = format!("{} {wait} for a worker of the pool `{pool}`: none is there", nodes.join(", "));
+        let said = format!("{} {wait} for a worker of the pool `{pool}`: none answers", nodes.join(", "));
         (pool, said)
     };
     pools.into_iter().map(said).collect()

@@ -16,3 +16,4 @@ pub(crate) mod sheet;
 pub(crate) mod signals;
 pub(crate) mod table;
 pub(crate) mod tree;
+pub(crate) mod yaml;

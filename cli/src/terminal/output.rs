@@ -2,30 +2,40 @@
 //! panic. Texts of agents lose their control characters before they are printed.
 
 use std::{
+    ffi::OsString,
     io::{ErrorKind, Write},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use anyhow::Context;
+use clap::ValueEnum;
 use domain::wire::{Acceptance, Refusal};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use telemetry::json_line;
 use tracing::Level;
 
-use crate::terminal::{colour, display, ending::Ending};
+use crate::terminal::{
+    colour, display,
+    ending::{Ending, REFUSED},
+    yaml,
+};
 
-/// The output format: text for people, JSON for programs.
+/// The output format: text for people, JSON (or the same value as YAML) for programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,
     Json,
 }
 
-/// The values of `-o`. Every command accepts the first two; only a receipt accepts the others.
+/// The values of `-o`. Every command accepts the first three; only a receipt accepts the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     Text,
     Json,
+    Yaml,
     #[value(hide = true)]
     Csv,
     #[value(hide = true)]
@@ -33,11 +43,30 @@ pub(crate) enum Format {
 }
 
 impl Format {
+    /// The format of an error in the arguments, which are not read yet.
+    pub(crate) fn of_arguments(arguments: impl Iterator<Item = OsString>) -> Self {
+        let mut after_option = false;
+        for argument in arguments {
+            let text = argument.to_string_lossy();
+            let value = match after_option {
+                true => Some(text.as_ref()),
+                false => text.strip_prefix("--output=").or_else(|| text.strip_prefix("-o")),
+            };
+            if let Some(Ok(format)) =
+                value.map(|value| Format::from_str(value.trim_start_matches('='), false))
+            {
+                return format;
+            }
+            after_option = text == "-o" || text == "--output";
+        }
+        Format::Text
+    }
+
     /// The format of a command that prints no sheet.
     pub(crate) fn output(self) -> anyhow::Result<Output> {
         match self {
             Format::Text => Ok(Output::Text),
-            Format::Json => Ok(Output::Json),
+            Format::Json | Format::Yaml => Ok(Output::Json),
             Format::Csv | Format::Md => {
                 anyhow::bail!("only `trellis receipt` prints csv and md\n\nhint: use `-o json`")
             }
@@ -54,13 +83,28 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
         .context("could not write the output")
 }
 
+/// Prints a value as JSON, or as YAML with `-o yaml`.
 pub(crate) fn print_json(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value:#}\n"))
+    match FORMAT.get() {
+        Some(Format::Yaml) => print(&yaml::document(value)),
+        _ => print(&format!("{value:#}\n")),
+    }
 }
 
-/// Prints a value on one line, for streams of values.
+/// Prints a value of a stream of values: on one line, or as a document of YAML.
 pub(crate) fn print_json_line(value: &Value) -> anyhow::Result<()> {
-    print(&format!("{value}\n"))
+    match FORMAT.get() {
+        Some(Format::Yaml) => print(&format!("---\n{}", yaml::document(value))),
+        _ => print(&format!("{value}\n")),
+    }
+}
+
+/// The value of `-o`. Errors on stderr are JSON if it is JSON or YAML.
+static FORMAT: OnceLock<Format> = OnceLock::new();
+
+/// Sets the format of all later output.
+pub(crate) fn use_format(format: Format) {
+    FORMAT.get_or_init(|| format);
 }
 
 /// True if every line on stderr is a JSON log line (X8).
@@ -111,8 +155,28 @@ pub(crate) fn ask(what: &str) {
 
 /// Prints an error to stderr. If the write fails, the exit code still reports the error.
 pub(crate) fn error(what: &str) {
+    error_with(what, None, None);
+}
+
+/// As [`error`]. With JSON or YAML output, the error is a line of JSON, with the code of the refusal
+/// and the exit code if they are known.
+pub(crate) fn error_with(what: &str, code: Option<&str>, exit: Option<u8>) {
     if logs_json() {
         return json_line(Level::ERROR, what);
+    }
+    if matches!(FORMAT.get(), Some(Format::Json | Format::Yaml)) {
+        let (text, hint) =
+            what.rsplit_once("\n\nhint: ").map_or((what, None), |(text, hint)| (text, Some(hint)));
+        let fields = [
+            ("error", Some(json!(text))),
+            ("hint", hint.map(|hint| json!(hint))),
+            ("code", code.map(|code| json!(code))),
+            ("exit", exit.map(|exit| json!(exit))),
+        ];
+        let fields: Map<String, Value> =
+            fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+        std::io::stderr().write_all(format!("{}\n", Value::Object(fields)).as_bytes()).ok();
+        return;
     }
     std::io::stderr().write_all(format!("error: {}\n", display::printable(what)).as_bytes()).ok();
 }
@@ -139,7 +203,7 @@ pub(crate) fn refuse(refusal: &Refusal, output: Output) -> anyhow::Result<Ending
     if output == Output::Json {
         print_json(&json!({"refusal": refusal}))?;
     }
-    error(&refused(refusal));
+    error_with(&refused(refusal), Some(&refusal.code), Some(REFUSED));
     Ok(Ending::Refused)
 }
 

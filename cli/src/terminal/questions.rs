@@ -130,9 +130,10 @@ impl Questions {
                 Answerer::Desk(_) => {}
                 Answerer::Nobody => {
                     output::ask(
-                        "the run is cancelled: nobody can answer, because stdin is not a terminal\n\nhint: give --answer TEXT, or set `hitl: fail` for the step",
+                        "the run is cancelled: its question needs an answer, and stdin is not a terminal\n\nhint: give --answer TEXT, or \
+                set `hitl: fail` for the step",
                     );
-                    let reason = Text::new("an agent asked a question that nobody can answer").ok();
+                    let reason = Text::new("an agent asked a question, and stdin is not a terminal").ok();
                     client.cancel(*trace_id, None, reason, false).await?;
                 }
             }
@@ -272,7 +273,7 @@ pub(crate) fn expected(question: &Question) -> String {
             Some(default) => format!("the answer is `{}`", shown(default.as_str())),
             None => "the step fails".into(),
         };
-        text.push_str(&format!("  if nobody answers by {by}, {then}\n"));
+        text.push_str(&format!("  without an answer by {by}, {then}\n"));
     }
     text
 }

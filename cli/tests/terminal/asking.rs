@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::pty::TestDirectory;
 
 fn deleted(kept: &TestDirectory) -> bool {
-    let (out, err, code) = kept.says(&["runs", "describe", "@last", "-o", "json"]);
+    let (out, err, code) = kept.says(&["runs", "show", "@last", "-o", "json"]);
     assert_eq!(code, Some(0), "{err}");
     let described: Value = serde_json::from_str(&out).unwrap();
     described.get("deleted").is_some()
@@ -18,7 +18,7 @@ fn w6_a_run_is_deleted_once_the_user_says_yes() {
     kept.says(&["run", "--goal", "hello"]);
     let (_, why, code) = kept.says(&["runs", "delete", "@last"]);
     assert!(
-        code == Some(2) && why.contains("nobody can be asked") && why.contains("hint: add --yes"),
+        code == Some(2) && why.contains("which needs a confirmation") && why.contains("hint: add --yes"),
         "{why}"
     );
     for answer in ["n", "", "yesterday"] {
@@ -26,7 +26,7 @@ fn w6_a_run_is_deleted_once_the_user_says_yes() {
         terminal.until("[y/N]");
         terminal.type_line(answer);
         let (said, code) = terminal.ended();
-        assert!(code == Some(130) && said.contains("nothing was done"), "{said}");
+        assert!(code == Some(130) && said.contains("nothing was changed"), "{said}");
     }
     let terminal = kept.at_terminal(&["runs", "delete", "@last"], 120, 40);
     terminal.until("[y/N]");
@@ -49,7 +49,7 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     kept.says(&["run", "--goal", "hello", "--max-cost-usd", "1"]);
     let charge = |more: &[&str]| kept.says(&[&["charge", "@last"], more].concat());
     let spent = || {
-        let (out, _, _) = kept.says(&["budget", "show", "@last", "-o", "json"]);
+        let (out, _, _) = kept.says(&["budgets", "show", "@last", "-o", "json"]);
         let shown: Value = serde_json::from_str(&out).unwrap();
         let budget = &shown["budget"];
         (budget["spent"]["cost_usd"].clone(), budget["spent"]["tokens"].clone(), budget["disputed"].clone())
@@ -62,7 +62,7 @@ fn b11_a_cost_is_booked_by_hand_once_for_each_key() {
     let (_, why, code) = charge(&["--cost-usd", "0.5", "--key", "invoice-7"]);
     assert!(code == Some(3) && why.contains("refused"), "{why}");
     let (_, why, code) = charge(&["--cost-usd", "0"]);
-    assert!(code == Some(2) && why.contains("a charge of nothing"), "{why}");
+    assert!(code == Some(2) && why.contains("a charge of zero"), "{why}");
     assert_eq!(charge(&[]).2, Some(2));
     let (_, why, code) = kept.says(&["charge", "@last/rot", "--cost-usd", "1"]);
     assert!(code == Some(2) && why.contains("did you mean `root`?"), "{why}");
@@ -89,7 +89,7 @@ fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
         let status = |run: &Value| {
             format!("{} {}", run["labels"]["env"].as_str().unwrap(), run["status"].as_str().unwrap())
         };
-        let mut all: Vec<String> = runs.as_array().unwrap().iter().map(status).collect();
+        let mut all: Vec<String> = runs["runs"].as_array().unwrap().iter().map(status).collect();
         all.sort();
         all
     };
@@ -98,7 +98,7 @@ fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
     let (_, why, code) = kept.says(&["runs", "cancel", "--all", "--label", "env=test"]);
     assert!(code == Some(2) && why.contains("cancels 2 runs") && why.contains("--yes"), "{why}");
     let mut terminal = kept.at_terminal(&["runs", "cancel", "--all", "--label", "env=test"], 120, 40);
-    terminal.until("cancels 2 runs; go on? [y/N]");
+    terminal.until("cancels 2 runs; continue? [y/N]");
     terminal.type_line("n");
     assert_eq!(terminal.ended().1, Some(130));
     assert_eq!(statuses(), waiting);
@@ -108,7 +108,7 @@ fn g8_all_runs_that_fit_are_cancelled_once_the_user_says_yes() {
         assert_eq!(kept.says(&[&["runs", "cancel"], wrong].concat()).2, Some(2), "{wrong:?}");
     }
     let (_, none, code) = kept.says(&["runs", "cancel", "--all", "--status", "paused", "--yes"]);
-    assert!(code == Some(0) && none.contains("no live run fits"), "{none}");
+    assert!(code == Some(0) && none.contains("no live run matches"), "{none}");
     let (said, why, code) = kept.says(&["runs", "cancel", "--all", "--label", "env=test", "--yes"]);
     assert!(code == Some(0) && said.contains("2 runs cancelled"), "{said}{why}");
     assert_eq!(statuses(), ["prod input_required", "test cancelled", "test cancelled"]);

@@ -15,7 +15,7 @@ fn asks(kept: &TestDirectory) -> String {
 fn status(kept: &TestDirectory) -> String {
     let (out, why, _) = kept.says(&["runs", "list", "-o", "json"]);
     let runs: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {why}"));
-    runs[0]["status"].as_str().unwrap().to_owned()
+    runs["runs"][0]["status"].as_str().unwrap().to_owned()
 }
 
 /// proves: at a terminal, the first Ctrl-C asks. The user may detach from a stored run by a word or
@@ -23,8 +23,8 @@ fn status(kept: &TestDirectory) -> String {
 #[test]
 fn g8_ctrl_c_asks_whether_to_leave_a_run_or_to_cancel_it() {
     for (word, code, says, then) in [
-        (Some("d"), 130, "left, and the run stands still", "input_required"),
-        (None, 130, "left, and the run stands still", "input_required"),
+        (Some("d"), 130, "left, and the run is stopped", "input_required"),
+        (None, 130, "left, and the run is stopped", "input_required"),
         (Some("c"), 4, "cancelling", "cancelled"),
     ] {
         let kept = TestDirectory::new();

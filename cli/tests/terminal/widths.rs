@@ -92,7 +92,7 @@ fn g17_journals_events_and_spans_fit_the_terminal_and_cut_no_number() {
 #[test]
 fn g17_a_run_is_described_with_its_goal_times_and_whole_result() {
     let kept = kept();
-    let (said, _, code) = kept.says(&["runs", "describe", "@last"]);
+    let (said, _, code) = kept.says(&["runs", "show", "@last"]);
     assert_eq!(code, Some(0));
     for part in
         ["goal       Find out", "submitted  ", "started    ", "ended      ", "\nresult\nFind out", "lasts.\n"]

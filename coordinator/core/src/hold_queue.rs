@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use domain::{Amount, CallId, Timestamp, wire::HoldDenied};
 
 use super::{
-    ContextIndex, ContextNode, Event, Phase, Refusal, Requeue, Status, Trace, WaitingHold,
+    ContextIndex, ContextNode, Event, GrantedDimensions, Phase, Refusal, Requeue, Status, Trace, WaitingHold,
     attempt::queue_again,
 };
 
@@ -83,6 +83,10 @@ impl Trace {
                 return;
             }
         }
+    }
+
+    fn is_beneath_grant(&self, at: ContextIndex) -> bool {
+        self.chain(at).any(|(_, node)| node.budget.ceilings.granted != GrantedDimensions::default())
     }
 
     fn line_before(&self, ticket: u64) -> impl Iterator<Item = (u64, ContextIndex, &WaitingHold)> {
@@ -184,15 +188,20 @@ pub(super) fn called_off(trace: &Trace, at: ContextIndex, call_id: &CallId, now:
 pub(super) fn called_up(trace: &Trace, now: Timestamp) -> Vec<Event> {
     let mut ahead = ReservedAhead::default();
     let mut events = Vec::new();
+    let mut root_is_short = false;
     for (_, at, hold) in trace.line_before(u64::MAX) {
+        // The root keeps all that it has for holds ahead. Only a hold that needs nothing of the root
+        // can fit behind them: one beneath a grant.
+        if root_is_short && !trace.is_beneath_grant(at) {
+            continue;
+        }
         let parked = matches!(trace.node(at).status, Status::Paused { .. }) && trace.blocked(at).is_none();
         match trace.fit_behind(at, hold.amount, hold.closing, &ahead) {
             Fit::Now | Fit::Never(_) if parked => events.push(queue_again(trace, at, Requeue::Room, now)),
             Fit::Now | Fit::Never(_) => {}
-            // The root keeps all that it has for holds ahead: the holds behind them can't fit
-            // either.
-            Fit::Later(denied) if trace.root().is_some_and(|root| root.id == denied.context) => break,
-            Fit::Later(_) => {}
+            Fit::Later(denied) => {
+                root_is_short |= trace.root().is_some_and(|root| root.id == denied.context);
+            }
         }
         trace.reserve(&mut ahead, at, hold);
     }

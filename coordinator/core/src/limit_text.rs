@@ -308,7 +308,7 @@ fn raise_now(trace: &Trace, context: &ContextNode, dimension: Dimension) -> Stri
         Dimension::Cost => "--max-cost-usd USD",
         Dimension::Tokens => "--max-tokens N",
     };
-    format!("go on with `trellis budget raise {}/{} {option}`", trace.id(), context.id)
+    format!("go on with `trellis budgets raise {}/{} {option}`", trace.id(), context.id)
 }
 
 /// The context, `at` or an ancestor, with the least left, and the dimension: cost or tokens,

@@ -113,7 +113,6 @@ async fn answer(
 
 /// Broadcasts the drain. A broadcast may be lost: the worker's state shows the client if it has to
 /// ask again.
-/// has to ask again.
 async fn tell_to_drain(handles: &Handles, drain: Drain) -> QueryAnswer {
     let payload = serde_json::to_vec(&drain).expect("a message has string keys only");
     match handles.bus.broadcast(&Subject::Drain, &Headers::new(), payload.into()).await {

@@ -47,7 +47,7 @@ fn told(answer: Result<QueryAnswer, Error>) -> QueryAnswer {
 }
 
 fn full() -> Refusal {
-    let hint = "delete unused schedules with `trellis schedule delete NAME`, or make their tasks smaller";
+    let hint = "delete unused schedules with `trellis schedules delete NAME`, or make their tasks smaller";
     Refusal::storage_full(format!("there is no room for more schedules\n\nhint: {hint}"))
 }
 
@@ -115,7 +115,7 @@ async fn keep(
                 0 => format!("there is no schedule `{name}`, and revision {expected} was expected"),
                 _ => format!("`{name}` has revision {found}, and {expected} was expected"),
             };
-            let hint = "read it with `trellis schedule show`, and apply it again";
+            let hint = "read it with `trellis schedules show`, and apply it again";
             return Ok(refused(&Problems::one("revision", message, Some(hint.into()))));
         }
         if exists && is_same(all.given(name).await?.as_ref(), given, &known, readable) {
@@ -166,7 +166,7 @@ fn check(handles: &Handles, given: &Json, readable: &ReadySchedule) -> Result<()
 
 fn no_room(handles: &Handles, exists: bool) -> Option<Refusal> {
     if !exists && handles.schedules.count() >= MAX_SCHEDULES {
-        let hint = "delete unused schedules with `trellis schedule delete NAME`";
+        let hint = "delete unused schedules with `trellis schedules delete NAME`";
         let message = format!("there are {MAX_SCHEDULES} schedules already\n\nhint: {hint}");
         return Some(Refusal::new("too_many_schedules", "G16", message));
     }
@@ -285,7 +285,7 @@ async fn unknown(handles: &Handles, name: &ScheduleName) -> Result<QueryAnswer, 
     let all = handles.schedules.behind(None, MAX_LISTED as usize);
     let hint = match nearest(name.as_str(), all.iter().map(|(name, _)| name.as_str())) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => "`trellis schedule list` shows all of them".into(),
+        None => "`trellis schedules list` shows all of them".into(),
     };
     Ok(refused(&Problems::one("name", format!("there is no schedule `{name}`"), Some(hint))))
 }

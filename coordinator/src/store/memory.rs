@@ -1,5 +1,6 @@
 //! The store of the embedded mode without a directory: its contents end with the process. It
-//! behaves as Redis does, including expiry and the order of ties.
+//! behaves like the store in Redis, including the expiry of silent coordinators and the order of
+//! entries with equal times.
 
 use std::{
     borrow::Borrow,
@@ -24,7 +25,7 @@ use super::{
     record::{IndexEntry, RUNS_KEPT, SILENT_MS, timer_after},
 };
 
-/// Time limit of an answer, as for a server's.
+/// Time limit of an answer over a simulated network: that of the store in Redis.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
@@ -32,8 +33,8 @@ pub struct Memory {
     partitions: u16,
     clock: Clock,
     kept: Arc<Mutex<Contents>>,
-    /// Identifies the server process: it changes after each loss, as for a server that restarts or
-    /// is replaced.
+    /// The counterpart of a Redis server's run id. [`Memory::restore`] changes it, as a restart
+    /// changes that of a server.
     run: Arc<AtomicU64>,
     /// The simulated network between this handle and the store.
     link: Option<Arc<dyn Link>>,
@@ -46,9 +47,9 @@ pub struct Snapshot(Contents);
 #[derive(Debug, Clone, Default)]
 struct Contents {
     traces: HashMap<TraceId, Record>,
-    /// By the trace they branch from.
+    /// The branches of each trace.
     branches: HashMap<TraceId, BTreeSet<TraceId>>,
-    /// By partition.
+    /// The contents of each partition.
     homes: HashMap<Partition, Home>,
     coordinators: BTreeMap<Member, Timestamp>,
     revision: u64,
@@ -102,7 +103,8 @@ impl Scores {
 }
 
 impl Home {
-    /// Adds the entries of a run's new index text, and removes those of the text before.
+    /// Replaces the index entries of a run: removes those of its old text, and adds those of its
+    /// new text.
     fn index(&mut self, trace: TraceId, before: Option<&str>, after: Option<&str>) {
         if let Some(before) = before.and_then(IndexEntry::read) {
             for term in before.terms {
@@ -145,14 +147,14 @@ impl Memory {
         Snapshot(self.kept().clone())
     }
 
-    /// Restores earlier contents, as a server that lost its last writes.
+    /// Restores earlier contents, like a server that lost its last writes.
     pub fn restore(&self, snapshot: Snapshot) {
         let mut kept = self.kept();
         *kept = snapshot.0;
         self.run.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes a call, on the other side of the link if there is one.
+    /// Runs `act` on this store. With a link, the call and its answer cross the link.
     pub(super) async fn ask<A: ToOwned + ?Sized, T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -278,9 +280,9 @@ impl Memory {
     }
 
     pub(super) fn correct_time(&self, correction: Correction) {
-        let kept = &mut self.kept().correction;
-        if correction.number > kept.number {
-            *kept = correction;
+        let stored = &mut self.kept().correction;
+        if correction.number > stored.number {
+            *stored = correction;
         }
     }
 
@@ -421,7 +423,7 @@ impl Memory {
         traces.iter().map(of).collect()
     }
 
-    /// Returns the partition count that is valid from now on: the first that a coordinator gave.
+    /// Stores the first partition count that a coordinator sends. Returns the stored count.
     pub(super) fn settle_partitions(&self, count: u16) -> u16 {
         *self.kept().partitions.get_or_insert(count)
     }
@@ -474,11 +476,11 @@ impl Contents {
 }
 
 /// Sets keys with a value, and removes keys without one.
-fn put(kept: &mut HashMap<String, String>, changes: &[(String, Option<String>)]) {
+fn put(fields: &mut HashMap<String, String>, changes: &[(String, Option<String>)]) {
     for (key, value) in changes {
         match value {
-            Some(value) => kept.insert(key.clone(), value.clone()),
-            None => kept.remove(key),
+            Some(value) => fields.insert(key.clone(), value.clone()),
+            None => fields.remove(key),
         };
     }
 }

@@ -130,7 +130,7 @@ pub(super) async fn old_runs(bus: &ClientBus, after: Duration, findings: &mut Fi
         count(days, "day")
     );
     let hint = format!(
-        "a run keeps its stored data until it ends: `trellis runs describe {}` shows what it waits for, `trellis runs cancel` ends it, \
+        "a run keeps its stored data until it ends: `trellis runs show {}` shows what it waits for, `trellis runs cancel` ends it, \
          and `timeout_ms` in a submission limits future runs",
         oldest.trace_id
     );
@@ -170,8 +170,7 @@ pub(super) async fn dead_letters(bus: &ClientBus, findings: &mut Findings) {
         Ok(Some(stored)) => {
             let minutes = Clock::default().now().millis_since(stored.at) / 60_000;
             let level = if minutes < RECENT_MINUTES { Level::Warn } else { Level::Ok };
-            let hint =
-                "`trellis dead list` and `trellis dead show ID` show each refused message and the reason";
+            let hint = "`trellis dead-letters list` and `trellis dead-letters show ID` show each refused message and the reason";
             let found = format!("the newest is {} old, on `{}`", count(minutes, "minute"), stored.subject);
             findings.add("dead-letters", level, found, Some(hint).filter(|_| level == Level::Warn));
         }
@@ -216,7 +215,7 @@ pub(super) async fn stuck_runs(bus: &ClientBus, after: Duration, findings: &mut 
         count(silent.as_secs() / 60, "minute")
     );
     let hint =
-        format!("`trellis runs describe {trace_id}` shows what it waits for; `trellis runs cancel` ends it");
+        format!("`trellis runs show {trace_id}` shows what it waits for; `trellis runs cancel` ends it");
     findings.add("stuck-runs", Level::Warn, found, Some(&hint));
 }
 

@@ -1,4 +1,5 @@
-//! Dead letters: messages that were rejected for good, the newest first, with the reasons.
+//! The page of dead letters: messages that were refused for good, with the reasons, the newest
+//! first.
 
 use domain::wire::DeadLetter;
 use host::clock::Clock;
@@ -81,8 +82,8 @@ fn line(kept: &KeptLetter, may_send_again: bool) -> Markup {
     }
 }
 
-/// Buttons that drop a letter or send its message again. The user has to paste the message: a
-/// letter does not store its content, which may be private.
+/// Buttons that drop a letter or send its message again. The user has to paste the message, because
+/// a letter stores only its size and digest: the message may be private.
 fn actions(kept: &KeptLetter, may_send_again: bool) -> Markup {
     let KeptLetter { kind, sequence, letter, .. } = kept;
     let path = format!("v1/dead/{kind}/{sequence}");

@@ -21,7 +21,7 @@ pub(super) async fn list(call: Call) -> ApiResult {
         @if schedules.is_empty() && is_first {
             section class="empty" {
                 p { "There are no schedules yet. In a shell:" }
-                pre { "trellis schedule put examples/nightly.yaml" }
+                pre { "trellis schedules apply examples/nightly.yaml" }
             }
         } @else if schedules.is_empty() {
             p { "There are no further schedules." }

@@ -78,6 +78,9 @@ pub enum Error {
         wording::size(*all)
     )]
     NoRoom { name: String, bytes: u64, all: u64 },
+    /// A limit of an existing stream is higher than the given one.
+    #[error("`{name}` has {found}, and {given} would delete messages or copies")]
+    Lower { name: String, found: String, given: String },
     /// Permanent: a retry returns the same error.
     #[error("the object `{name}` has more than the {max} bytes that are allowed")]
     TooLarge { name: String, max: u64 },

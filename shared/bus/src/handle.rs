@@ -74,9 +74,18 @@ impl Bus {
         }
     }
 
-    /// Creates the streams and consumers of a deployment, or checks those that exist.
+    /// Creates the streams and consumers of a deployment, and changes the limits of those that exist.
     pub async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
-        dispatch!(self, bus => bus.set_up(topology).await)
+        self.set_up_as(topology, ExistingLimits::Change).await
+    }
+
+    /// As [`Bus::set_up`]; `existing` is for a NATS server, which other processes set up too.
+    pub async fn set_up_as(&self, topology: &Topology, existing: ExistingLimits) -> Result<(), Error> {
+        match self {
+            Bus::Nats(nats) => nats.set_up(topology, existing).await,
+            Bus::Memory(memory) => memory.set_up(topology).await,
+            Bus::Disk(disk) => disk.set_up(topology).await,
+        }
     }
 
     pub(super) async fn send_signed(&self, messages: Vec<Outgoing>) -> MessagesInFlight {

@@ -37,4 +37,4 @@ pub use message::{
 };
 pub use nats::{Connect, Login, Nats};
 pub use stream::{Consumption, Delivery, Follow, MessagesInFlight, Subscription};
-pub use topology::{Consumer, GRAPH_VERSIONS_KEPT, PROFILE_VERSIONS_KEPT, Stream, Topology};
+pub use topology::{Consumer, ExistingLimits, GRAPH_VERSIONS_KEPT, PROFILE_VERSIONS_KEPT, Stream, Topology};

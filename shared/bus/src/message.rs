@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use domain::{span::Headers, subject::Subject, time::Timestamp};
 
-/// Headers that the server adds to a message that it reads from a stream and sends on.
+/// Headers that the server adds to a copy of a stored message. Receivers reject such a copy: no
+/// sender published it on its subject.
 pub(super) const HEADERS_OF_REPLAYS: [&str; 3] = ["Nats-Stream", "Nats-Subject", "Nats-Sequence"];
 
 /// The header with the reason why a payload can't be read. Only this crate sets it; the same header
@@ -18,16 +19,16 @@ pub(super) const LOST_HEADER: &str = "Trellis-Object-Lost";
 /// accounts (`share: true` of a service import). Within one account any sender can forge it.
 pub const REQUEST_INFO: &str = "Nats-Request-Info";
 
-/// A message to be stored. It is sent once it is stored.
+/// A message for a stream. A publish succeeds once the server has stored the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
     pub subject: Subject,
-    /// A message with the same id is stored once, for as long as the server remembers ids.
+    /// The server stores one message per id, for as long as it remembers the id.
     pub id: Option<String>,
     pub headers: Headers,
     pub payload: Bytes,
-    /// The message is stored only if this is the last sequence on its subject; 0: only if the
-    /// subject is empty.
+    /// The message is stored only if the last message on its subject has this sequence. With 0, it
+    /// is stored only if the subject has no message.
     pub expect_last: Option<u64>,
 }
 
@@ -39,11 +40,11 @@ pub struct PublishReceipt {
     pub duplicate: bool,
 }
 
-/// A stored message as it is read back.
+/// A message, as a reader of its stream receives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredMessage {
     pub subject: Subject,
-    /// The id that it was published with.
+    /// The id from [`Outgoing::id`].
     pub id: Option<String>,
     pub headers: Headers,
     pub payload: Bytes,
@@ -56,7 +57,7 @@ pub struct StoredMessage {
 pub struct Head {
     pub subject: Subject,
     pub sequence: u64,
-    /// The id that it was published with.
+    /// The id from [`Outgoing::id`].
     pub id: Option<String>,
 }
 
@@ -64,7 +65,7 @@ pub struct Head {
 /// at one again, so they are comparable only within the same `log`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Identifies the log: a number made from the time of its creation.
+    /// Identifies the log by a number computed from the time of its creation.
     pub log: u64,
     pub sequence: u64,
 }
@@ -105,17 +106,18 @@ pub struct Service {
     pub subjects: Vec<Subject>,
 }
 
-/// The subject on which the server answers a user's request for its own identity. Every user may
-/// send to it.
+/// The server answers a request on this subject with the identity of the sender. Every user may
+/// publish to it.
 pub(crate) const ABOUT_US: &str = "$SYS.REQ.USER.INFO";
 
-/// The user that the server knows this process as, and its permissions.
+/// The user as which this process is connected to the server, and the permissions of that user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     pub user: String,
     pub account: String,
-    /// None: every subject.
+    /// The subjects that the user may publish to. `None` allows every subject.
     pub publish: Option<Vec<String>>,
+    /// The subjects that the user may subscribe to. `None` allows every subject.
     pub subscribe: Option<Vec<String>>,
     /// True if the server requires TLS.
     pub encrypted: bool,

@@ -330,6 +330,19 @@ impl FromStr for Consumer {
     }
 }
 
+/// How setting up handles the limits of a stream that exists: its size, its age limit and its
+/// replicas. They belong to the deployment. A coordinator with other options would delete messages
+/// or replicas of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExistingLimits {
+    /// They stay.
+    Keep,
+    /// They are raised. A lower limit is refused.
+    Raise,
+    /// They are changed to the given ones, also to lower ones.
+    Change,
+}
+
 /// The limits that a deployment chooses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {

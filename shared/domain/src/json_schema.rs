@@ -4,7 +4,10 @@
 //! A schema may apply to one part of a value many times, and each repeated reference doubles that
 //! number. So every schema within a schema gets an additional keyword. The keyword counts each
 //! application, and ends the check once its steps are used up. It is an element of `allOf`, which
-//! is checked before the keywords that try one schema after another.
+//! is checked before the keywords that try one schema after another. An application takes steps for
+//! everything that its keywords read: `uniqueItems` reads the whole list, `format` the whole text.
+//!
+//! Compiled patterns take bounded memory together.
 
 use std::{
     cell::Cell,
@@ -18,7 +21,7 @@ use percent_encoding::percent_decode_str;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::limits::MAX_SCHEMA_BYTES;
+use crate::{json::size_bytes, limits::MAX_SCHEMA_BYTES};
 
 /// The keyword that counts applications.
 const STEPS: &str = "x-trellis-steps";
@@ -28,8 +31,16 @@ const MIN_STEPS: u64 = 100_000;
 const STEPS_PER_BYTE: u64 = 4;
 /// The bytes of a schema's own content, such as the texts of an `enum`, that one step reads.
 const BYTES_PER_STEP: u64 = 256;
-/// The bytes of a text that one step matches against a pattern.
+/// The bytes of a text that one step reads for one keyword.
 const TEXT_PER_STEP: u64 = 64;
+/// The bytes of a list that one step compares for `uniqueItems`.
+const LIST_PER_STEP: u64 = 16;
+/// The most patterns of a schema, and the most memory that they take compiled. Each may take an
+/// equal part of it.
+const MAX_PATTERNS: usize = 64;
+const MAX_PATTERN_BYTES: usize = 4 << 20;
+/// The most memory that the cache of a pattern's matches takes.
+const MAX_MATCH_BYTES: usize = 256 << 10;
 /// The longest chain of schemas that apply to one part of a value because of each other. A check
 /// needs that many stack frames for each level of the value.
 const MAX_CHAIN: usize = 32;
@@ -56,6 +67,9 @@ const OTHERS: [&str; 13] = [
 /// The keywords of both lists that have a map.
 const MAPS: [&str; 6] =
     ["dependentSchemas", "dependencies", "properties", "patternProperties", "$defs", "definitions"];
+/// Keywords that read the whole text of a value.
+const TEXTS: [&str; 6] =
+    ["pattern", "minLength", "maxLength", "format", "contentEncoding", "contentMediaType"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
 thread_local! {
@@ -83,14 +97,15 @@ impl JsonSchema {
         let mut found = FoundSchemas::default();
         found.schema(&mut counted, String::new());
         found.check()?;
-        let options = jsonschema::options().with_pattern_options(PatternOptions::regex()).with_keyword(
-            STEPS,
-            |_, step, _| {
+        let patterns = PatternOptions::regex()
+            .size_limit(MAX_PATTERN_BYTES / found.patterns.max(1))
+            .dfa_size_limit(MAX_MATCH_BYTES);
+        let options =
+            jsonschema::options().with_pattern_options(patterns).with_keyword(STEPS, |_, step, _| {
                 let step =
                     Step::deserialize(step).map_err(|error| ValidationError::custom(error.to_string()))?;
                 Ok(Box::new(step))
-            },
-        );
+            });
         let validator = options.build(&counted).map_err(|error| format!("not a JSON Schema: {error}"))?;
         Ok(JsonSchema { validator })
     }
@@ -134,6 +149,8 @@ struct Step {
     each_element: u64,
     each_key: u64,
     each_text: u64,
+    /// The elements of a list are compared.
+    compares: bool,
 }
 
 impl Step {
@@ -148,13 +165,17 @@ impl Step {
             weight: weight(schema),
             each_element: weights(&elements),
             each_key: weights(&keys),
-            each_text: u64::from(schema.contains_key("pattern")),
+            each_text: TEXTS.iter().filter(|name| schema.contains_key(**name)).count() as u64,
+            compares: schema.get("uniqueItems") == Some(&Value::Bool(true)),
         }
     }
 
     fn count(&self, value: &Value) {
         let more = match value {
-            Value::Array(list) => self.each_element * list.len() as u64,
+            Value::Array(list) => {
+                let compared = if self.compares { size_bytes(value) / LIST_PER_STEP } else { 0 };
+                self.each_element * list.len() as u64 + compared
+            }
             Value::Object(fields) => self.each_key * fields.len() as u64,
             Value::String(text) => self.each_text * (text.len() as u64 / TEXT_PER_STEP),
             Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -205,6 +226,8 @@ impl<'i> Keyword<'i> for Step {
 #[derive(Default)]
 struct FoundSchemas {
     schemas: BTreeMap<String, Vec<String>>,
+    /// The number of patterns.
+    patterns: usize,
     mistakes: BTreeSet<String>,
 }
 
@@ -214,6 +237,8 @@ impl FoundSchemas {
         let mut same = Vec::new();
         if let Value::Object(fields) = schema {
             let step = json!({STEPS: Step::of(fields)});
+            self.patterns += usize::from(fields.contains_key("pattern"))
+                + fields.get("patternProperties").and_then(Value::as_object).map_or(0, Map::len);
             for (key, value) in fields.iter_mut() {
                 let (name, place) = (key.as_str(), format!("{at}/{}", escaped(key)));
                 if SAME.contains(&name) || OTHERS.contains(&name) {
@@ -250,9 +275,14 @@ impl FoundSchemas {
         place.map(decoded)
     }
 
-    fn check(mut self) -> Result<(), String> {
+    fn check(&mut self) -> Result<(), String> {
         for place in self.schemas.values().flatten().filter(|place| !self.schemas.contains_key(*place)) {
             self.mistakes.insert(format!("`#{place}` is not a schema within the schema"));
+        }
+        if self.patterns > MAX_PATTERNS {
+            let count = self.patterns;
+            self.mistakes
+                .insert(format!("the schema has {count} patterns, more than {MAX_PATTERNS} allowed"));
         }
         if let Some(mistake) = self.mistakes.pop_first() {
             return Err(mistake);
@@ -359,13 +389,57 @@ mod tests {
 
     #[test]
     fn l_many_patterns_and_long_lists_of_values_count() {
-        let patterns: Map<String, Value> = (0..2_000).map(|n| (format!("^k{n}$"), json!(true))).collect();
+        let patterns: Map<String, Value> = (0..60).map(|n| (format!("^k{n}$"), json!(true))).collect();
         let fields: Map<String, Value> = (0..30_000).map(|n| (format!("x{n}"), json!(1))).collect();
         let found = mistakes(&json!({"patternProperties": patterns}), &Value::Object(fields));
         assert!(found[0].contains("too many steps"), "{found:?}");
         let allowed: Vec<u32> = (0..10_000).collect();
         let found = mistakes(&json!({"items": {"enum": allowed}}), &json!(vec![9_999; 200_000]));
         assert!(found[0].contains("too many steps"), "{found:?}");
+    }
+
+    #[test]
+    fn l_a_keyword_takes_steps_for_all_that_it_reads() {
+        let list = json!((0..10_000).collect::<Vec<u32>>());
+        let text = json!("7".repeat(100_000));
+        for (keyword, argument, value) in [
+            ("uniqueItems", json!(true), &list),
+            ("pattern", json!("^[0-9]*$"), &text),
+            ("minLength", json!(1), &text),
+            ("maxLength", json!(1_000_000), &text),
+            ("format", json!("regex"), &text),
+            ("contentMediaType", json!("application/json"), &text),
+            ("contentEncoding", json!("base64"), &text),
+        ] {
+            let applied = |times: usize| {
+                let schema = json!({keyword: argument.clone()});
+                let repeated =
+                    json!({"$defs": {"one": schema}, "allOf": vec![json!({"$ref": "#/$defs/one"}); times]});
+                mistakes(&repeated, value)
+            };
+            assert_eq!(applied(2), Vec::<String>::new(), "{keyword}");
+            let found = applied(800);
+            assert!(found[0].contains("too many steps"), "{keyword}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn l_compiled_patterns_are_bounded_together() {
+        let refused = |schema: Value| JsonSchema::compile(&schema).unwrap_err();
+        let named = |count: usize, pattern: &str| {
+            let schemas: Map<String, Value> =
+                (0..count).map(|n| (format!("k{n}"), json!({"pattern": pattern}))).collect();
+            json!({"properties": schemas})
+        };
+        assert!(refused(named(65, "^a$")).contains("65 patterns, more than 64 allowed"));
+        let keys: Map<String, Value> = (0..65).map(|n| (format!("^k{n}$"), json!(true))).collect();
+        assert!(refused(json!({"patternProperties": keys})).contains("more than 64"));
+        assert!(JsonSchema::compile(&named(64, "^[A-Za-z0-9_-]{1,64}$")).is_ok());
+        // One such pattern is accepted, and sixty of them are not: they would take 60 MB.
+        let large = "^([a-z]{1,100}-){1,100}$";
+        assert!(JsonSchema::compile(&named(1, large)).is_ok());
+        assert!(refused(named(60, large)).contains("not a JSON Schema"));
+        assert!(refused(named(1, "^(((a{1,100}){1,100}){1,100})$")).contains("not a JSON Schema"));
     }
 
     #[test]

@@ -6,32 +6,30 @@ use crate::{
     problem::{Problems, nearest},
 };
 
-pub const FS_READ: &str = "fs.read";
-pub const FS_WRITE: &str = "fs.write";
-pub const FS_LIST: &str = "fs.list";
-pub const READ_CONTEXT: &str = "read_context";
-pub const WRITE_CONTEXT: &str = "write_context";
-pub const SPAWN: &str = "spawn";
-pub const DELEGATE: &str = "delegate";
-pub const RUN_PIPELINE: &str = "run_pipeline";
-pub const ASK_HUMAN: &str = "ask_human";
 /// The name in a journal of all tools that start a child (I2).
 pub const JOURNALED_SPAWN: &str = "agent:spawn";
-pub const HTTP_GET: &str = "http.get";
 
-/// All built-in tools that a worker may offer.
-pub const BUILTINS: [&str; 10] = [
-    FS_READ,
-    FS_WRITE,
-    FS_LIST,
-    READ_CONTEXT,
-    WRITE_CONTEXT,
-    SPAWN,
-    DELEGATE,
-    RUN_PIPELINE,
-    ASK_HUMAN,
-    HTTP_GET,
-];
+macro_rules! builtins {
+    ($($name:ident = $text:literal),* $(,)?) => {
+        $(pub const $name: &str = $text;)*
+
+        /// All built-in tools that a worker may offer.
+        pub const BUILTINS: &[&str] = &[$($name),*];
+    };
+}
+
+builtins! {
+    FS_READ = "fs.read",
+    FS_WRITE = "fs.write",
+    FS_LIST = "fs.list",
+    READ_CONTEXT = "read_context",
+    WRITE_CONTEXT = "write_context",
+    SPAWN = "spawn",
+    DELEGATE = "delegate",
+    RUN_PIPELINE = "run_pipeline",
+    ASK_HUMAN = "ask_human",
+    HTTP_GET = "http.get",
+}
 
 /// Adds a problem at `path` for each tool that is neither built in nor named like a tool of an MCP
 /// server, `server:tool`. Only the workers that have the server know its tools.
@@ -44,7 +42,7 @@ pub fn check<'a>(path: &str, tools: impl IntoIterator<Item = &'a ToolName>, prob
             continue;
         }
         problems.add_with(path, format!("there is no tool `{name}`"), || {
-            Some(match nearest(name, BUILTINS) {
+            Some(match nearest(name, BUILTINS.iter().copied()) {
                 Some(meant) => format!("did you mean `{meant}`?"),
                 None => format!(
                     "the tools of every worker are {}; that of a tool server is named `server:tool`",

@@ -3,7 +3,7 @@
 use std::{cell::Cell, collections::BTreeSet, time::Duration};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
-use bus::{Bus, Connect, Consumer, Error, From, Nats, Storage, Topology};
+use bus::{Bus, Connect, Consumer, Error, ExistingLimits, From, Nats, Storage, Topology};
 use domain::subject::{Filter, Namespace, Subject};
 use futures_util::StreamExt;
 use tokio::time::Instant;
@@ -142,6 +142,41 @@ async fn many_may_set_up_at_once_and_sizes_are_changed() {
     };
     assert_eq!(of("AGENT_INTAKE").await.max_bytes, 1 << 20);
     assert_eq!(of("AGENT_EVENT").await.max_age, keep_logs);
+}
+
+/// A coordinator that starts with other options changes nothing of the deployment, and `provision`
+/// lowers a limit only on request.
+#[tokio::test]
+async fn the_limits_of_existing_streams_stay_and_are_lowered_only_on_request() {
+    let (server, bus) = nats().await;
+    let of = async |name: &str| {
+        let name = bus.namespace().stream(name);
+        raw(&server).await.get_stream(name).await.unwrap().cached_info().config.clone()
+    };
+    let limits = async || {
+        let (event, history, intake) =
+            (of("AGENT_EVENT").await, of("AGENT_HISTORY").await, of("AGENT_INTAKE").await);
+        (event.max_bytes, event.max_age, history.max_bytes, history.max_age, intake.max_bytes)
+    };
+    let before = limits().await;
+    let hour = Duration::from_secs(3600);
+    let lower = Topology {
+        max_log_bytes: 1 << 20,
+        max_queue_bytes: 1 << 20,
+        keep_logs: hour,
+        keep_journals: hour,
+        ..topology()
+    };
+    bus.set_up_as(&lower, ExistingLimits::Keep).await.unwrap();
+    assert_eq!(limits().await, before);
+    let refused = bus.set_up_as(&lower, ExistingLimits::Raise).await.unwrap_err();
+    assert!(matches!(refused, Error::Lower { .. }), "{refused}");
+    assert_eq!(limits().await, before);
+    let more = Topology { max_queue_bytes: 2 * topology().max_queue_bytes, ..topology() };
+    bus.set_up_as(&more, ExistingLimits::Raise).await.unwrap();
+    assert_eq!(limits().await.4, more.max_queue_bytes);
+    bus.set_up_as(&lower, ExistingLimits::Change).await.unwrap();
+    assert_eq!(limits().await, (1 << 20, hour, 1 << 20, hour, 1 << 20));
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use coordinator::store::{CommitOutcome, Redis, Store, Write};
+use coordinator::store::{COMMANDS, CommitOutcome, Redis, Store, Write};
 use tokio::time::Instant;
 use trellis_tests::{cluster::SOON, servers::RedisServer};
 
@@ -61,6 +61,36 @@ async fn a_cluster_does_all_that_one_node_does() {
     let store = connect(&url(&nodes), "").await;
     store.ping().await.unwrap();
     assert_eq!(store.durability().await.unwrap().appendfsync.as_deref(), Some("always"));
+}
+
+/// Adds the user that `trellis auth init` writes for coordinators. Returns its login for an address.
+async fn add_coordinator(server: &RedisServer) -> &'static str {
+    let allowed: Vec<String> = COMMANDS.iter().map(|command| format!("+{command}")).collect();
+    let user = ["ACL", "SETUSER", "coordinator", "on", ">pw-7", "~*", "-@all"];
+    let words: Vec<&str> = user.into_iter().chain(allowed.iter().map(String::as_str)).collect();
+    tell(server, &words).await;
+    "coordinator:pw-7@"
+}
+
+#[tokio::test]
+async fn s6_the_user_of_coordinators_works_on_a_cluster_and_behind_sentinels() {
+    let nodes = cluster().await;
+    let mut login = "";
+    for node in &nodes {
+        login = add_coordinator(node).await;
+    }
+    let on_a_cluster = connect(&url(&nodes).replace("://", &format!("://{login}")), "").await;
+    let master = RedisServer::start();
+    add_coordinator(&master).await;
+    let sentinel = RedisServer::start_sentinel("main", &master);
+    let address = format!("redis-sentinel://{login}127.0.0.1:{}/main", sentinel.port());
+    let behind_a_sentinel = connect(&address, "").await;
+    for store in [on_a_cluster, behind_a_sentinel] {
+        let writes: Vec<Write> = (1..=40).map(|number| write(trace(number), 1)).collect();
+        let answers = store.commit(&writes).await.unwrap();
+        assert!(answers.iter().all(|answer| matches!(answer, CommitOutcome::Done { .. })), "{answers:?}");
+        assert_eq!(version(&store, trace(7)).await, Some(1));
+    }
 }
 
 #[tokio::test]

@@ -401,11 +401,20 @@ fn redis_takes_its_configuration_and_keeps_what_it_acknowledges() {
         let ask = |command: redis::Cmd, connection: &mut redis::Connection| {
             command.query::<Vec<String>>(connection).ok()?.pop()
         };
-        Some(["appendonly", "appendfsync", "maxmemory-policy"].map(|name| ask(get(name), &mut connection)))
+        Some(
+            ["appendonly", "appendfsync", "maxmemory-policy", "maxmemory"]
+                .map(|name| ask(get(name), &mut connection)),
+        )
     });
     started.kill().unwrap();
     started.wait().unwrap();
     std::fs::remove_dir_all(&dir).unwrap();
-    let expected = ["yes", "always", "noeviction"].map(|word| Some(word.to_owned()));
+    let most = 2_u64 << 30;
+    let expected = ["yes", "always", "noeviction", &most.to_string()].map(|word| Some(word.to_owned()));
     assert_eq!(asked.expect("Redis answers"), expected);
+    let compose = compose();
+    let limit = field(&compose, &compose["services"]["redis"], "mem_limit");
+    let bytes =
+        limit.as_str().and_then(|text| text.strip_suffix('g')?.parse::<u64>().ok()).map(|gib| gib << 30);
+    assert!(bytes.is_some_and(|bytes| bytes >= 2 * most), "a rewrite needs as much again: {limit}");
 }

@@ -22,9 +22,8 @@ async fn b13_a_killed_worker_is_noticed_while_other_coordinators_commit_to_its_r
     let run = cluster.begin(sleep(3_000)).await;
     let (worker, _) = running(&cluster, run, 1).await;
     cluster.kill(worker.as_str());
-    let mut charges = 0..;
     let charging = async {
-        while let Some(number) = charges.next() {
+        for number in 0.. {
             let amount = Amount { cost_usd: Usd::ZERO, ..Amount::default() };
             let key = format!("nothing-{number}").parse().unwrap();
             let charge = Charge { child_id: root(), key, amount, by: None };

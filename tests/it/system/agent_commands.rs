@@ -90,7 +90,7 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     assert_eq!(line.split_whitespace().take(3).collect::<Vec<_>>(), ["writer", "2", "builtin"]);
     let first = said(&["agents", "show", "writer", "--version", "1"]);
     assert!(first.error.contains("writer: version 1, applied at 20"), "{}", first.error);
-    assert!(first.error.contains("versions kept: 2 1"), "{}", first.error);
+    assert!(first.error.contains("stored versions: 2 1"), "{}", first.error);
     let again = file("again", &serde_json::from_str(&first.out).unwrap());
     assert_eq!(
         said(&["agents", "apply", &again]).out,
@@ -101,7 +101,7 @@ async fn n7_profiles_are_applied_shown_compared_and_deleted() {
     let run = cluster.client.accepted(json!({"goal": "hello", "agent_id": "writer"})).await;
     let trace = run.trace_id.to_string();
     cluster.client.outcome(run.trace_id, &run.child_id).await;
-    let described = said(&["runs", "describe", &trace]).out;
+    let described = said(&["runs", "show", &trace]).out;
     assert!(described.contains("writer v3"), "{described}");
 
     let deleted = said(&["agents", "delete", "writer"]);
@@ -126,11 +126,7 @@ async fn a_refused_cancel_or_delete_has_an_exit_code_of_its_own() {
     cluster.client.outcome(ended.trace_id, &ended.child_id).await;
     let late = said(&["runs", "cancel", &ended.trace_id.to_string()]);
     assert_eq!(late.code, Some(3), "{}{}", late.out, late.error);
-    assert!(
-        late.error.contains("nothing was cancelled: the run had ended, and is completed"),
-        "{}",
-        late.error
-    );
+    assert!(late.error.contains("nothing was cancelled: the run had ended as completed"), "{}", late.error);
     let json = said(&["runs", "cancel", &ended.trace_id.to_string(), "-o", "json"]);
     let answer: Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((&answer["taken"], json.code), (&json!(false), Some(3)));

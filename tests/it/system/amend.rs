@@ -1,4 +1,4 @@
-//! `trellis graph show` and `trellis graph amend` on real servers (G13).
+//! `trellis runs graph` and `trellis graphs amend` on real servers (G13).
 
 use std::process::Command;
 
@@ -46,7 +46,7 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let trace = run.to_string();
     gate.reached().await;
 
-    let (shown, note, code) = trellis(&nats, &["graph", "show", &trace]);
+    let (shown, note, code) = trellis(&nats, &["runs", "graph", &trace]);
     assert_eq!((code, note.trim_end()), (Some(0), "steps that have not begun: second, third"));
     let mut shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["revision"], json!(0));
@@ -55,19 +55,19 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let mut wrong = shown.clone();
     wrong["graph"]["steps"][0]["task_description"] = json!("do something else");
     wrong["graph"]["steps"][2]["agent_id"] = json!("autor");
-    let (_, told, code) = trellis(&nats, &["graph", "amend", &trace, &file("wrong", &wrong)]);
+    let (_, told, code) = trellis(&nats, &["graphs", "amend", &trace, &file("wrong", &wrong)]);
     assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("steps[0]: `first` has begun and can't change: `task_description`"), "{told}");
 
     let shorter = json!({"id": "second", "agent_id": "author", "task_description": "do it shorter"});
     let (added, replaced) = (file("added", &json!([step("fourth")])), file("replaced", &shorter));
     let options = ["--remove", "third", "--add", &added, "--replace", &replaced, "--by", "Ann"];
-    let (said, told, code) = trellis(&nats, &[&["graph", "amend", &trace][..], &options].concat());
-    assert_eq!((said.as_str(), code), ("`root` goes on as amended, revision 1\n", Some(0)), "{told}");
+    let (said, told, code) = trellis(&nats, &[&["graphs", "amend", &trace][..], &options].concat());
+    assert_eq!((said.as_str(), code), ("`root` continues as amended, revision 1\n", Some(0)), "{told}");
 
     // Another client amended the graph since it was printed.
     shown["graph"]["steps"].as_array_mut().unwrap().pop();
-    let (_, told, code) = trellis(&nats, &["graph", "amend", &trace, &file("shown", &shown)]);
+    let (_, told, code) = trellis(&nats, &["graphs", "amend", &trace, &file("shown", &shown)]);
     assert!(told.contains("refused (graph_moved): ") && told.contains("hint: print it again"), "{told}");
     assert_eq!(code, Some(3));
 
@@ -79,6 +79,6 @@ async fn g13_the_command_line_shows_and_amends_a_graph_that_runs() {
     let expected =
         [("first", Some("do first")), ("second", Some("do it shorter")), ("fourth", Some("do fourth"))];
     assert_eq!(seen, expected, "{outcome:#}");
-    let (_, told, code) = trellis(&nats, &["graph", "amend", &trace, "--remove", "fourth"]);
+    let (_, told, code) = trellis(&nats, &["graphs", "amend", &trace, "--remove", "fourth"]);
     assert!(told.contains("refused (ended): ") && code == Some(3), "{told}");
 }

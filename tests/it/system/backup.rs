@@ -46,12 +46,12 @@ fn is_parked(trace: &Trace) -> bool {
 fn kept(nats: &NatsServer, ended: &[TraceId]) -> Result<Vec<Value>, String> {
     let mut all = Vec::new();
     for args in
-        [&["agents", "show", "greeter"][..], &["graphs", "show", "facts"], &["schedule", "show", "nightly"]]
+        [&["agents", "show", "greeter"][..], &["graphs", "show", "facts"], &["schedules", "show", "nightly"]]
     {
         all.push(says(nats, args)?);
     }
     for run in ended.iter().map(TraceId::to_string) {
-        for args in [&["receipt", &run][..], &["result", &run], &["budget", "tree", &run]] {
+        for args in [&["receipt", &run][..], &["result", &run], &["budgets", "tree", &run]] {
             all.push(says(nats, args)?);
         }
     }
@@ -80,7 +80,7 @@ async fn n8_a_cluster_goes_on_from_a_copy_of_its_streams_with_an_empty_redis() {
         .await;
     says(&cluster.nats, &["agents", "apply", "examples/agents.yaml"]).unwrap();
     says(&cluster.nats, &["graphs", "apply", "examples/facts.yaml"]).unwrap();
-    says(&cluster.nats, &["schedule", "put", "examples/nightly.yaml"]).unwrap();
+    says(&cluster.nats, &["schedules", "apply", "examples/nightly.yaml"]).unwrap();
     let pay = |calls: u32, more: Value| {
         let mut run =
             json!({"goal": "p", "agent_id": "spend", "inputs": {"usd": 0.01, "calls": calls, "ms": 200}});

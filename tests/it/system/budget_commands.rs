@@ -39,7 +39,7 @@ async fn b17_b18_the_command_line_shows_lowered_limits_and_decides_disputes() {
     let trace = submitted.lines().find_map(|line| line.strip_prefix("trace_id ")).unwrap().to_owned();
     let id: TraceId = trace.parse().unwrap();
     cluster.client.outcome(id, &"root".parse().unwrap()).await;
-    let described = said(&["runs", "describe", &trace]);
+    let described = said(&["runs", "show", &trace]);
     assert!(described.contains("limits of root: max_cost_usd is 0.5, not 1000.0"), "{described}");
 
     let charge = |key: &str, usd: f64| {
@@ -53,24 +53,24 @@ async fn b17_b18_the_command_line_shows_lowered_limits_and_decides_disputes() {
         cluster.client.trace(id).await.root().unwrap().disputes.len() == 2
     })
     .await;
-    let listed = said(&["budget", "disputes", &trace]);
+    let listed = said(&["budgets", "disputes", &trace]);
     for part in ["charge invoice", "$1.50", "charge mistake", "$7.00", "accounts", "open", "exit Some(0)"] {
         assert!(listed.contains(part), "no {part} in {listed}");
     }
-    let described = said(&["runs", "describe", &trace]);
-    assert!(described.contains(&format!("trellis budget accept {trace}/root 1")), "{described}");
+    let described = said(&["runs", "show", &trace]);
+    assert!(described.contains(&format!("trellis budgets accept {trace}/root 1")), "{described}");
     assert!(described.contains("$0.50 of $0.50 (and $8.50 disputed)"), "{described}");
 
-    let accepted = said(&["budget", "accept", &format!("{trace}/root"), "1"]);
+    let accepted = said(&["budgets", "accept", &format!("{trace}/root"), "1"]);
     assert!(accepted.contains("overspent") && accepted.contains("$1.50"), "{accepted}");
-    let dropped = said(&["budget", "drop", &trace, "root", "2"]);
+    let dropped = said(&["budgets", "drop", &trace, "root", "2"]);
     assert!(dropped.ends_with("exit Some(0)"), "{dropped}");
-    let again = said(&["budget", "drop", &trace, "root", "1"]);
+    let again = said(&["budgets", "drop", &trace, "root", "1"]);
     assert!(again.contains("decided otherwise before") && again.ends_with("exit Some(3)"), "{again}");
-    let unknown = said(&["budget", "drop", &trace, "root", "9"]);
+    let unknown = said(&["budgets", "drop", &trace, "root", "9"]);
     assert!(unknown.contains("no disputed charge number 9"), "{unknown}");
     let listed: Value = serde_json::from_str(
-        said(&["budget", "disputes", &trace, "-o", "json"]).trim_end_matches(" exit Some(0)"),
+        said(&["budgets", "disputes", &trace, "-o", "json"]).trim_end_matches(" exit Some(0)"),
     )
     .unwrap();
     assert_eq!(

@@ -34,7 +34,7 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
         (text(&output.stdout), text(&output.stderr), output.status.code())
     };
     let listed = |arguments: &[&str]| -> Vec<Value> {
-        let (out, err, code) = said(&[&["dead", "list", "-o", "json"], arguments].concat());
+        let (out, err, code) = said(&[&["dead-letters", "list", "-o", "json"], arguments].concat());
         assert_eq!(code, Some(0), "{err}");
         serde_json::from_str(&out).unwrap()
     };
@@ -60,45 +60,45 @@ async fn t2_dead_letters_are_listed_shown_sent_again_once_and_dropped() {
     assert_eq!(listed(&["--limit", "1"])[0], all[0]);
     let id = listed(&["--kind", "charge"])[0]["id"].to_string();
     assert_eq!(listed(&["--trace", &trace.to_string()]).len(), 1);
-    let (text, _, _) = said(&["dead", "list"]);
+    let (text, _, _) = said(&["dead-letters", "list"]);
     assert!(text.contains("no_trace") && text.contains("malformed"), "{text}");
-    let (shown, _, code) = said(&["dead", "show", &id]);
+    let (shown, _, code) = said(&["dead-letters", "show", &id]);
     assert!(code == Some(0) && shown.contains("agent.admin.charge") && shown.contains("SHA-256"), "{shown}");
     assert!(shown.contains("hint: ") && shown.contains("no_trace"), "{shown}");
-    let (_, why, code) = said(&["dead", "show", "99"]);
+    let (_, why, code) = said(&["dead-letters", "show", "99"]);
     assert!(code == Some(2) && why.contains("there is no dead letter 99"), "{why}");
 
     // The letter does not contain its message; another message is not sent in its place.
-    let (_, why, code) = said(&["dead", "retry", &id]);
+    let (_, why, code) = said(&["dead-letters", "retry", &id]);
     assert!(
-        code == Some(3) && why.contains("does not keep its message") && why.contains("--payload"),
+        code == Some(3) && why.contains("does not contain its message") && why.contains("--payload"),
         "{why}"
     );
     let file = std::env::temp_dir().join(format!("trellis-dead-{}.json", std::process::id()));
     let write = |bytes: &[u8]| std::fs::File::create(&file).unwrap().write_all(bytes).unwrap();
     let path = file.to_str().unwrap();
     write(b"{}");
-    let (_, why, code) = said(&["dead", "retry", &id, "--payload", path]);
+    let (_, why, code) = said(&["dead-letters", "retry", &id, "--payload", path]);
     assert!(code == Some(3) && why.contains("is not the message"), "{why}");
     assert_eq!(listed(&[]).len(), 2, "nothing was sent or dropped");
 
     // Once the run exists, the same message is booked, once.
     cluster.client.run(json!({"goal": "hello", "trace_id": trace})).await;
     write(&serde_json::to_vec(&charge).unwrap());
-    let (_, why, code) = said(&["dead", "retry", &id, "--payload", path]);
+    let (_, why, code) = said(&["dead-letters", "retry", &id, "--payload", path]);
     assert_eq!(code, Some(0), "{why}");
     eventually("the charge is booked", async || {
         cluster.client.trace(trace).await.root().unwrap().budget.spent.cost_usd == "0.25".parse().unwrap()
     })
     .await;
-    let (_, why, code) = said(&["dead", "retry", &id, "--payload", path]);
+    let (_, why, code) = said(&["dead-letters", "retry", &id, "--payload", path]);
     assert!(code == Some(2) && why.contains("there is no dead letter"), "{why}");
 
     let id = listed(&[])[0]["id"].to_string();
-    let (_, why, code) = said(&["dead", "drop", &id]);
+    let (_, why, code) = said(&["dead-letters", "drop", &id]);
     assert_eq!(code, Some(0), "{why}");
     assert!(listed(&[]).is_empty());
-    let (_, none, code) = said(&["dead", "list"]);
+    let (_, none, code) = said(&["dead-letters", "list"]);
     assert!(code == Some(0) && none.contains("there are no dead letters"), "{none}");
     std::fs::remove_file(file).ok();
     cluster.stop().await;

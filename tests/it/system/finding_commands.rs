@@ -21,9 +21,14 @@ impl Commands {
 
     fn listed(&self, arguments: &[&str]) -> Vec<String> {
         let said = self.say(&[&["runs", "list", "-o", "json"], arguments].concat());
-        let json = said.split_once(']').map_or(said.as_str(), |_| &said[..=said.rfind(']').unwrap()]);
+        let json = said.split_once('}').map_or(said.as_str(), |_| &said[..=said.rfind('}').unwrap()]);
         let runs: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("{said}"));
-        runs.as_array().unwrap().iter().map(|run| run["trace_id"].as_str().unwrap().to_owned()).collect()
+        runs["runs"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|run| run["trace_id"].as_str().unwrap().to_owned())
+            .collect()
     }
 }
 
@@ -42,7 +47,7 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     let profile = json!({"agent_id": "walker", "kind": "llm", "model": "test/model", "tools": ["ask_human"]});
     let cluster = agents::cluster(1, &model, json!([profile])).await;
     let commands = Commands(cluster.nats.url());
-    assert!(commands.say(&["runs", "describe", "@last"]).contains("there are no runs yet"));
+    assert!(commands.say(&["runs", "show", "@last"]).contains("there are no runs yet"));
     let mut submitted = Vec::new();
     for (goal, labels) in [
         ("walks", &["--label", "env=prod"][..]),
@@ -90,20 +95,20 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     // context.
     let short = &asks[..12];
     for arguments in [
-        &["runs", "describe", short][..],
+        &["runs", "show", short][..],
         &["history", &format!("{short}/root")],
         &["history", &format!("{short}/walker@1")],
         &["history", short, "walker"],
-        &["budget", "show", &format!("{short}/root")],
-        &["budget", "tree", short],
-        &["budget", "disputes", "@last"],
+        &["budgets", "show", &format!("{short}/root")],
+        &["budgets", "tree", short],
+        &["budgets", "disputes", "@last"],
         &["outputs", "@last"],
         &["history", "@last/root"],
     ] {
         let said = commands.say(arguments);
         assert!(said.ends_with("exit Some(0)"), "{arguments:?}: {said}");
     }
-    assert!(commands.say(&["runs", "describe", "@last"]).contains(&rests), "the newest run");
+    assert!(commands.say(&["runs", "show", "@last"]).contains(&rests), "the newest run");
     let told = commands.say(&["tell", &format!("{short}/root"), "Go on."]);
     assert!(told.contains("message 1 to `walker`"), "{told}");
     let answered = commands.say(&["answer", &format!("{short}/root"), "Left."]);
@@ -120,12 +125,9 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
     ]);
     assert!(branched.ends_with("exit Some(0)"), "{branched}");
     for (arguments, says) in [
-        (&["runs", "describe", "ffffffff"][..], "no run begins with ffffffff"),
-        (
-            &["runs", "describe", "fff"],
-            "names no run: give its id, at least 4 of its first hex digits, or @last",
-        ),
-        (&["budget", "show", &format!("{short}/root@1")], "names a step, and this command takes a context"),
+        (&["runs", "show", "ffffffff"][..], "no run begins with ffffffff"),
+        (&["runs", "show", "fff"], "is not a run: give its id, at least 4 of its first hex digits, or @last"),
+        (&["budgets", "show", &format!("{short}/root@1")], "is a step, and this command takes a context"),
         (&["runs", "restore", short], "the entry is missing"),
         (&["runs", "list", "--status", "done"], "use submitted, working, input_required"),
         (&["runs", "list", "--since", "then"], "write a time before now, such as 2h"),
@@ -140,8 +142,8 @@ async fn g17_the_command_line_finds_runs_and_names_them_in_one_way() {
         cluster.begin_as(twin, json!({"goal": "twin", "agent_id": "walker", "child_id": "root"})).await;
         cluster.outcome(twin).await;
     }
-    let several = commands.say(&["runs", "describe", "abcd"]);
-    for part in ["more than one run begins so:", "abcdef1", "abcdef2", "hint: give more digits"] {
+    let several = commands.say(&["runs", "show", "abcd"]);
+    for part in ["more than one run has this prefix:", "abcdef1", "abcdef2", "hint: give more digits"] {
         assert!(several.contains(part), "no {part:?} in\n{several}");
     }
     assert!(commands.say(&["runs", "cancel", "abcdef2/root"]).contains("abcdef2"));
@@ -201,7 +203,10 @@ async fn g7_g17_published_graphs_have_their_names_and_questions_say_what_may_be_
         assert!(said.contains(wolker) && !said.contains("`other`"), "{command}: {said}");
     }
     let nowhere = Commands("nats://127.0.0.1:1".into());
-    let said = nowhere.say(&["graph", "validate", file]);
-    assert!(said.contains("the agents are not compared") && said.ends_with("exit Some(0)"), "{said}");
+    let said = nowhere.say(&["graphs", "check", file]);
+    assert!(
+        said.contains("agent names are not checked against the server") && said.ends_with("exit Some(0)"),
+        "{said}"
+    );
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -58,7 +58,7 @@ async fn g7_the_command_line_answers_by_choice_number_json_and_approval() {
     let trace = run.to_string();
 
     cluster.until(run, "asking", asks("Which colour?")).await;
-    let described = trellis(&nats, &["runs", "describe", &trace]);
+    let described = trellis(&nats, &["runs", "show", &trace]);
     for says in ["question 1 of house › paint: Which colour?", "  1  blue\n  2  green\n", "input_required"]
     {
         assert!(described.contains(says), "{described}");

@@ -459,8 +459,8 @@ async fn g18_the_command_line_keeps_and_uses_graphs() {
     };
     let example = "examples/kept/compare.yaml";
     let said = trellis(&["graphs", "list"]).await;
-    assert!(said.contains("no graphs are kept yet") && said.contains("graphs apply"), "{said}");
-    for command in [&["graph", "validate", example][..], &["submit", example]] {
+    assert!(said.contains("no graphs are stored yet") && said.contains("graphs apply"), "{said}");
+    for command in [&["graphs", "check", example][..], &["submit", example]] {
         let said = trellis(command).await;
         assert!(said.contains("there is no graph `facts`") && said.ends_with("exit Some(3)"), "{said}");
         assert!(
@@ -484,19 +484,19 @@ async fn g18_the_command_line_keeps_and_uses_graphs() {
     let row = said.lines().find(|line| line.starts_with("both")).unwrap();
     assert!(row.ends_with("facts@1"), "{said}");
 
-    let said = trellis(&["graph", "validate", example]).await;
+    let said = trellis(&["graphs", "check", example]).await;
     assert!(said.contains("ok, 5 steps, 2 groups") && said.ends_with("exit Some(0)"), "{said}");
-    for command in [&["graph", "plan", example][..], &["graph", "rehearse", example]] {
+    for command in [&["graphs", "plan", example][..], &["graphs", "rehearse", example]] {
         let said = trellis(command).await;
         assert!(said.contains("find") && said.ends_with("exit Some(0)"), "{said}");
     }
     let said = trellis(&["submit", example, "--wait", "-o", "json"]).await;
     assert!(said.ends_with("exit Some(0)"), "{said}");
-    let said = trellis(&["runs", "describe", "@last"]).await;
+    let said = trellis(&["runs", "show", "@last"]).await;
     assert_eq!(said.matches("uses facts@1").count(), 2, "{said}");
     let said = trellis(&["receipt", "@last"]).await;
     assert_eq!(said.matches("uses facts@1").count(), 2, "{said}");
-    let said = trellis(&["graph", "show", "@last"]).await;
+    let said = trellis(&["runs", "graph", "@last"]).await;
     assert!(said.contains("\"use\": \"facts@1\"") && said.contains("\"latest\": true"), "{said}");
     let said = trellis(&["graphs", "delete", "facts"]).await;
     assert!(said.starts_with("facts: deleted at ") && said.ends_with("exit Some(0)"), "{said}");

@@ -547,7 +547,7 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     assert!(echoed.contains("hello") && echoed.ends_with("exit Some(0)"), "{echoed}");
     let mut without = environment("client");
     without.retain(|(name, _)| name != "NATS_JS_API");
-    let refused = trellis(&["runs", "describe", "@last"], &without);
+    let refused = trellis(&["runs", "show", "@last"], &without);
     assert!(refused.contains("hint: set NATS_JS_API=JS.API"), "{refused}");
     let refused = as_role("observer", &["submit", "--goal", "hello"]);
     assert!(
@@ -561,11 +561,11 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
         .lines()
         .find_map(|line| line.strip_prefix("trace_id "))
         .unwrap_or_else(|| panic!("{submitted}"));
-    let described = || as_role("observer", &["runs", "describe", trace]);
+    let described = || as_role("observer", &["runs", "show", trace]);
     eventually("the agent asks a question", async || described().contains("Which colour?")).await;
-    let refused = as_role("client", &["budget", "raise", trace, "--max-cost-usd", "2"]);
+    let refused = as_role("client", &["budgets", "raise", trace, "--max-cost-usd", "2"]);
     assert!(refused.contains("do not permit to publish to") && refused.contains("may: admin"), "{refused}");
-    let raised = as_role("admin", &["budget", "raise", trace, "--max-cost-usd", "2"]);
+    let raised = as_role("admin", &["budgets", "raise", trace, "--max-cost-usd", "2"]);
     assert!(raised.ends_with("exit Some(0)"), "{raised}");
     let answered = as_role("client", &["answer", trace, "blue"]);
     assert!(answered.ends_with("exit Some(0)"), "{answered}");
@@ -598,8 +598,8 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     rotated(&made, &mut found);
     let submitted = as_role("client", &["submit", "--goal", "wait", "--agent", "elsewhere"]);
     let waits = submitted.lines().find_map(|line| line.strip_prefix("trace_id ")).unwrap_or_default();
-    let asked = as_role("observer", &["runs", "describe", waits]);
-    let good = asked.contains("waits for a worker of the pool `gpu`: none is there")
+    let asked = as_role("observer", &["runs", "show", waits]);
+    let good = asked.contains("waits for a worker of the pool `gpu`: none answers")
         && asked.contains("worker --pool gpu");
     found.check("a run waits for a pool without workers", &asked, good);
     let refused = as_role("admin", &["runs", "delete", waits, "--yes"]);
@@ -607,14 +607,14 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     found.check("what is live is deleted by force", &refused, good);
     let deleted = as_role("admin", &["runs", "delete", waits, "--force", "--yes"]);
     assert!(deleted.ends_with("exit Some(0)"), "{deleted}");
-    let asked = as_role("observer", &["runs", "describe", waits]);
+    let asked = as_role("observer", &["runs", "show", waits]);
     found.check("what was deleted is said to be", &asked, asked.contains("what was spent stays: elsewhere"));
     found.all();
     let mut doctor = environment("observer");
     let password = made.path("keys/redis-doctor.password").to_owned();
     doctor.extend([("REDIS_USER".into(), "doctor".into()), ("REDIS_PASSWORD_FILE".into(), password)]);
     let asked = trellis(&["doctor"], &doctor);
-    assert!(asked.contains("ok    redis-users: nobody gets in without a login"), "{asked}");
+    assert!(asked.contains("ok    redis-users: a login is required"), "{asked}");
     let open = RedisServer::start();
     let asked = trellis(&["doctor"], &[("REDIS_URL".into(), open.url())]);
     assert!(asked.contains("warn  redis-users: answers without a login"), "{asked}");
@@ -630,10 +630,10 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let task = json!({"agent_id": "painter", "goal": "paint", "max_cost_usd": 0.5});
     let often = json!({"name": "often", "cron": "0 0 1 1 *", "overlap": "cancel_previous", "task": task});
     std::fs::write(&schedule, often.to_string()).unwrap();
-    let put = as_role("admin", &["schedule", "put", &schedule.to_string_lossy()]);
+    let put = as_role("admin", &["schedules", "apply", &schedule.to_string_lossy()]);
     assert!(put.ends_with("exit Some(0)"), "{put}");
     for statuses in [["input_required"].as_slice(), &["input_required", "cancelled"]] {
-        let ran = as_role("admin", &["schedule", "run", "often"]);
+        let ran = as_role("admin", &["schedules", "run", "often"]);
         assert!(ran.ends_with("exit Some(0)"), "{ran}");
         let runs = || as_role("observer", &["runs", "list", "--label", "schedule=often"]);
         eventually("the runs are listed", async || statuses.iter().all(|status| runs().contains(status)))

@@ -1,4 +1,4 @@
-//! `trellis tell`, and the output of `runs describe` and `history` about messages and the ladder of
+//! `trellis tell`, and the output of `runs show` and `history` about messages and the ladder of
 //! a budget, on real servers.
 
 use std::{
@@ -56,13 +56,13 @@ async fn g13_b21_the_command_line_sends_messages_and_shows_which_were_seen() {
     };
     asks("Which way?").await;
     let first = commands.told(&[&trace, "Take the bridge.", "--by", "Ann", "--id", "one"]);
-    assert_eq!(first, "message 1 to `root`: seen before its next model call\n exit Some(0)");
+    assert_eq!(first, "message 1 to `root`: it is read before the next model call\n exit Some(0)");
     let again = commands.told(&[&trace, "Take the bridge.", "--by", "Ann", "--id", "one", "-o", "json"]);
     let again: Value = serde_json::from_str(again.trim_end_matches(" exit Some(0)")).unwrap();
     assert_eq!(again, json!({"child_id": "root", "number": 1}), "the same message twice is one message");
     let piped = commands.say(&["tell", &format!("{trace}/root"), "-"], "Mind the\ngap.\n");
     assert!(piped.starts_with("message 2 to `root`"), "{piped}");
-    let described = commands.say(&["runs", "describe", &trace], "");
+    let described = commands.say(&["runs", "show", &trace], "");
     for part in [
         "2 of 2 messages not seen yet",
         "message 1 to root by Ann, not seen yet: Take the bridge.",
@@ -83,7 +83,7 @@ async fn g13_b21_the_command_line_sends_messages_and_shows_which_were_seen() {
     let answered = commands.say(&["answer", &trace, "left"], "");
     assert!(answered.ends_with("exit Some(0)"), "{answered}");
     asks("How far?").await;
-    let described = commands.say(&["runs", "describe", &trace], "");
+    let described = commands.say(&["runs", "show", &trace], "");
     for part in
         ["2 messages seen", "message 2 to root, seen: ", "ladder of root: 0.1 % tell (reached), 90 % compact"]
     {

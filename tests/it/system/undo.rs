@@ -123,10 +123,10 @@ async fn g14_runs_cancel_undoes_what_had_succeeded_and_without_undo_does_not() {
     let run = cluster.begin(trip(&names)).await;
     booking.reached().await;
     let said = trellis(&cluster, &["runs", "cancel", &run.to_string()]);
-    assert!(said.contains(": the run is cancelled, and undoes what had succeeded\n"), "{said}");
+    assert!(said.contains(": the run is cancelled, and undoes its succeeded steps\n"), "{said}");
     cancelling.reached().await;
     let said = trellis(&cluster, &["runs", "cancel", &run.to_string(), "--without-undo"]);
-    assert!(said.contains("what was left of its undos is dropped\n"), "{said}");
+    assert!(said.contains("its remaining undos are dropped\n"), "{said}");
     let (outcome, trace) = agents::finished(&cluster, run).await;
     assert_eq!(outcome["status"], "cancelled", "{outcome:#}");
     assert_eq!(undos(&trace), ["hotel-undo"]);
@@ -140,7 +140,7 @@ async fn g14_runs_cancel_undoes_what_had_succeeded_and_without_undo_does_not() {
     // A second cancel changes nothing.
     for _ in 0..2 {
         let said = trellis(&cluster, &["runs", "cancel", &run.to_string()]);
-        assert!(said.contains("undoes what had succeeded\n") && said.ends_with("exit Some(0)"), "{said}");
+        assert!(said.contains("undoes its succeeded steps\n") && said.ends_with("exit Some(0)"), "{said}");
     }
     cancelling.reached().await;
     cancelling.open();

@@ -1,5 +1,5 @@
-//! A malicious server: it reads a request over HTTP and writes what the test decides, byte by byte
-//! if needed.
+//! A malicious HTTP server: it reads a request and writes the bytes that the test chooses, slowly
+//! if the test asks for that.
 
 use std::{fmt, net::Ipv4Addr, sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// The reaction to a connection. The server writes `first`, then `again` until that fails, with a
+/// The answer to a request. The server writes `first`, then `again` until that fails, with a
 /// pause after each.
 #[derive(Debug, Clone, Default)]
 pub struct Attack {
@@ -69,7 +69,7 @@ async fn serve(mut stream: TcpStream, decide: &(dyn Fn(&str) -> Attack + Send + 
     let _ = stream.shutdown().await;
 }
 
-/// Reads the head, and the body of the length that the head gives.
+/// Reads the head of a request, and a body of the length in `content-length`.
 async fn read(stream: &mut TcpStream) -> Option<String> {
     let mut request = Vec::new();
     loop {

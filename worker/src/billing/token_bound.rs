@@ -1,6 +1,6 @@
 //! A paid request and the upper bound of its input tokens. The budget is a hard limit only if this
-//! bound is never too low. If the model's tokenizer is known, it counts the texts; otherwise a
-//! token is at least a byte.
+//! bound is never too low. If the model's tokenizer is known, it counts the tokens of the texts.
+//! Otherwise every byte counts as a token, because no token is shorter than a byte.
 
 use domain::{
     Json,
@@ -18,17 +18,20 @@ use crate::{
 /// Tokens a provider may add around each message, and before the first tool.
 const MESSAGE_OVERHEAD_TOKENS: u64 = 16;
 const TOOLS_OVERHEAD_TOKENS: u64 = 640;
-/// Tokens a provider may add to a request, if the rest is counted exactly.
+/// Tokens a provider may add to a request. They are added only if the model's tokenizer counts the
+/// texts.
 const REQUEST_OVERHEAD_TOKENS: u64 = 64;
 /// A provider rewrites some texts, such as the description of a tool, in its own notation. The
 /// result has at most this many times the tokens of the JSON.
 const NOTATION_FACTOR: u64 = 2;
-/// A count with more bytes per token than this is incomplete: it may exclude cached input, for example.
+/// A provider's count with more bytes per token than this is incomplete. It may exclude cached
+/// input, for example.
 const MAX_BYTES_PER_TOKEN: u64 = 12;
-/// Tokens of the instructions that describe a schema, if the provider has no parameter for it.
+/// Tokens of the instructions that describe an output schema to a model. They are sent if the
+/// provider has no parameter for a schema.
 const SCHEMA_OVERHEAD_TOKENS: u64 = 256;
 
-/// The most bytes that are stored of a tool's name as a model spelled it.
+/// The most bytes stored of the name of an unoffered tool. A model chose that name.
 const MAX_NAME_BYTES: usize = 128;
 
 /// A paid request to a model.
@@ -40,12 +43,12 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) max_tokens: u32,
     /// The agent's last report, which may use its closing reserve (B7).
     pub(crate) closing: bool,
-    /// An earlier call, if this request sends the same messages and then more.
+    /// An earlier call whose messages are the beginning of this request.
     pub(crate) earlier: Option<EarlierCall<'a>>,
     pub(crate) script: Option<ScriptInput<'a>>,
     /// The model, if it differs from the context's own (B21).
     pub(crate) model: Option<&'a ModelName>,
-    /// The numbers of the last message and rung in the journal; `None` if the agent takes no news.
+    /// The numbers of the last message and rung in the journal. `None` requests no news.
     pub(crate) seen: Option<SeenNumbers>,
     /// Identifies the request of a program; stored as [`ModelStep::asked`].
     pub(crate) asked: Option<&'a str>,
@@ -54,9 +57,9 @@ pub(crate) struct PaidRequest<'a> {
     pub(crate) summary_of: Option<u32>,
 }
 
-/// An earlier call whose messages are the beginning of this request, and which had at least the
-/// same tools and schema. (The last report sends neither.) The provider's token count of that call
-/// bounds the same part of this request.
+/// An earlier call whose messages are the beginning of this request. The provider's token count of
+/// that call bounds the same part of this request. It includes the tools and the schema of this
+/// request: both calls send the same ones, except that the last report sends none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct EarlierCall<'a> {
     model: &'a ModelName,
@@ -67,8 +70,8 @@ pub(crate) struct EarlierCall<'a> {
 }
 
 impl<'a> EarlierCall<'a> {
-    /// The call of `step`, if it sent exactly these messages, tools and schema, and the provider's count of its
-    /// tokens is plausible.
+    /// The call of `step`. `None` if it sent other messages, tools or schema, or if the provider's
+    /// token count is implausible.
     pub(crate) fn matching(
         step: &'a ModelStep,
         messages: &[Message],
@@ -115,8 +118,8 @@ pub(crate) fn digest(messages: &[Message], tools: &[ToolSpec], output_schema: Op
 }
 
 impl PaidRequest<'_> {
-    /// The tools that an answer calls without having been offered them. Programs, summaries and the
-    /// last report have no tools, and their calls are ignored.
+    /// Returns the tools that an answer calls but the request did not offer. Calls in the answers
+    /// of programs, summaries and the last report are ignored: these requests have no tools.
     pub(super) fn unoffered(&self, calls: &[ToolCall]) -> Vec<String> {
         if self.asked.is_some() || self.summary_of.is_some() || self.closing {
             return Vec::new();
@@ -143,8 +146,8 @@ impl PaidRequest<'_> {
         request + texts + self.tools_tokens(tokenizer)
     }
 
-    /// The tokens of the messages behind those of the earlier call, and of the text added to its
-    /// last message.
+    /// The tokens of the messages after those of the earlier call, and of the text added to the
+    /// last message of that call. `None` if that message is now shorter.
     fn added_since(&self, earlier: EarlierCall<'_>, tokenizer: Option<Tokenizer>) -> Option<u64> {
         let last = self.messages.get(earlier.messages.checked_sub(1)?)?;
         let grown = (last.size_bytes() as u64).checked_sub(earlier.last_bytes)?;
@@ -224,8 +227,8 @@ mod tests {
         }
     }
 
-    /// The count of OpenAI for a chat: the texts by the reference implementation, four tokens
-    /// around each message, and three before the answer.
+    /// The tokens that OpenAI counts for a chat: those of the texts by the reference tokenizer,
+    /// four around each message, and three before the answer.
     fn counted(messages: &[Message]) -> u64 {
         let tokens = |text: &str| tiktoken_rs::o200k_base_singleton().encode_ordinary(text).len() as u64;
         let message = |message: &Message| match message {

@@ -1,5 +1,5 @@
-//! The decisions of checks in the journal. A decision that is recorded for a call is not made
-//! again.
+//! The decisions of checks in the journal. A check does not run again for a call with a recorded
+//! decision.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -15,13 +15,13 @@ use super::content::Content;
 pub(super) struct RecordedChecks {
     /// Decisions by check, moment and the place of the call.
     decisions: HashMap<(CheckName, Moment, String), CheckedStep>,
-    /// The changes of each check to messages and arguments, by the digest of the content before.
+    /// The changed messages and arguments of each check, by the digest of the unchanged content.
     changed: HashMap<CheckName, BTreeMap<String, String>>,
     /// The digests of the messages that a check has judged.
     judged: HashMap<CheckName, HashSet<String>>,
     halted: Option<(CheckName, String)>,
-    /// The number of decisions other than a pass in the journal, including those that a restore
-    /// revoked.
+    /// The number of decisions in the journal that are not a pass. It includes decisions that a
+    /// restore revoked.
     pub(super) count: u32,
 }
 
@@ -35,7 +35,7 @@ impl RecordedChecks {
         recorded
     }
 
-    /// Adds an entry, without counting it.
+    /// Adds the decisions of an entry. Does not change `count`.
     pub(super) fn add(&mut self, entry: &HistoryEntry) {
         for step in entry.step.checks() {
             if step.decision == CheckDecision::Halt {
@@ -58,7 +58,7 @@ impl RecordedChecks {
         self.decisions.get(&(check.clone(), moment, place.to_owned()))
     }
 
-    /// The earlier change of this content by the check, if there was one.
+    /// The content that the check changed this content to before. `None` if it never changed it.
     pub(super) fn changed(&self, check: &CheckName, content: &Content) -> Option<Content> {
         let changed = self.changed.get(check)?.get(&content.digest())?;
         Some(content.changed_to(changed))

@@ -69,6 +69,7 @@ fn is_permanent(error: &Error) -> bool {
         | Error::Mismatch { .. }
         | Error::Unreached { .. }
         | Error::NoRoom { .. }
+        | Error::Lower { .. }
         | Error::Failed { .. } => false,
     }
 }

@@ -1,5 +1,5 @@
 //! The output of a program that writes lines (S5). A line that is too long, or has too many values,
-//! ends the pipe. Lines and bytes above the rate limit wait in the program.
+//! ends the pipe. Above the rate limit nothing is read, so the program waits.
 
 use std::{
     future::Future,
@@ -21,7 +21,7 @@ use super::{
 
 /// The most lines in one [`SECOND`]. After that nothing is read until the second is over.
 const MAX_LINES: usize = 1000;
-/// The most bytes in one second. Parsing so many bytes of JSON takes a part of that second.
+/// The most bytes in one [`SECOND`]. Parsing them as JSON takes less time than that.
 const MAX_BYTES: usize = 16 << 20;
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -54,10 +54,10 @@ impl<R: AsyncRead + Unpin> AsyncRead for Pipe<R> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut pipe.output).poll_read(cx, buffer))?;
         let lines = pipe.frames.take(&buffer.filled()[before..]);
-        let lines = lines.map(|ended| ended.frames).map_err(|much| {
-            pipe.last.set(&much.into());
+        let lines = lines.map(|ended| ended.frames).map_err(|too_much| {
+            pipe.last.set(&too_much.into());
             buffer.set_filled(before);
-            Error::other(much)
+            Error::other(too_much)
         })?;
         if pipe.bytes == 0 {
             pipe.over.as_mut().reset(Instant::now() + SECOND);

@@ -5,50 +5,53 @@ use domain::{Json, id::ToolName};
 use super::{arguments::schema, context, fs, http, human, spawn};
 use crate::model::ToolSpec;
 
-/// One of the worker's own tools.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BuiltinTool {
-    FsRead,
-    FsWrite,
-    FsList,
-    ReadContext,
-    WriteContext,
-    Spawn,
-    Delegate,
-    RunPipeline,
-    AskHuman,
-    HttpGet,
+/// Defines the tools, each with its name, its description and the JSON Schema of its arguments.
+macro_rules! tools {
+    ($($tool:ident: $name:path, $description:path, $parameters:expr;)*) => {
+        /// One of the worker's own tools.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub(super) enum BuiltinTool {
+            $($tool),*
+        }
+
+        impl BuiltinTool {
+            pub(super) const ALL: &[BuiltinTool] = &[$(BuiltinTool::$tool),*];
+
+            pub(super) fn text(self) -> &'static str {
+                match self {
+                    $(BuiltinTool::$tool => $name),*
+                }
+            }
+
+            fn description(self) -> &'static str {
+                match self {
+                    $(BuiltinTool::$tool => $description),*
+                }
+            }
+
+            fn parameters(self) -> Json {
+                match self {
+                    $(BuiltinTool::$tool => $parameters),*
+                }
+            }
+        }
+    };
+}
+
+tools! {
+    FsRead: fs::READ, fs::READ_DESCRIPTION, schema::<fs::ReadArguments>();
+    FsWrite: fs::WRITE, fs::WRITE_DESCRIPTION, schema::<fs::WriteArguments>();
+    FsList: fs::LIST, fs::LIST_DESCRIPTION, schema::<fs::ListArguments>();
+    ReadContext: context::READ, context::READ_DESCRIPTION, schema::<context::ReadArguments>();
+    WriteContext: context::WRITE, context::WRITE_DESCRIPTION, schema::<context::WriteArguments>();
+    Spawn: spawn::SPAWN, spawn::SPAWN_DESCRIPTION, schema::<spawn::Arguments>();
+    Delegate: spawn::DELEGATE, spawn::DELEGATE_DESCRIPTION, schema::<spawn::Arguments>();
+    RunPipeline: spawn::PIPELINE, spawn::PIPELINE_DESCRIPTION, spawn::pipeline_schema();
+    AskHuman: human::NAME, human::DESCRIPTION, schema::<human::Arguments>();
+    HttpGet: http::NAME, http::DESCRIPTION, schema::<http::Arguments>();
 }
 
 impl BuiltinTool {
-    pub(super) const ALL: [BuiltinTool; 10] = [
-        BuiltinTool::FsRead,
-        BuiltinTool::FsWrite,
-        BuiltinTool::FsList,
-        BuiltinTool::ReadContext,
-        BuiltinTool::WriteContext,
-        BuiltinTool::Spawn,
-        BuiltinTool::Delegate,
-        BuiltinTool::RunPipeline,
-        BuiltinTool::AskHuman,
-        BuiltinTool::HttpGet,
-    ];
-
-    pub(super) fn text(self) -> &'static str {
-        match self {
-            BuiltinTool::FsRead => fs::READ,
-            BuiltinTool::FsWrite => fs::WRITE,
-            BuiltinTool::FsList => fs::LIST,
-            BuiltinTool::ReadContext => context::READ,
-            BuiltinTool::WriteContext => context::WRITE,
-            BuiltinTool::Spawn => spawn::SPAWN,
-            BuiltinTool::Delegate => spawn::DELEGATE,
-            BuiltinTool::RunPipeline => spawn::PIPELINE,
-            BuiltinTool::AskHuman => human::NAME,
-            BuiltinTool::HttpGet => http::NAME,
-        }
-    }
-
     pub(super) fn name(self) -> ToolName {
         ToolName::new(self.text()).expect("a literal that fits the grammar")
     }
@@ -58,34 +61,14 @@ impl BuiltinTool {
         ToolSpec { name: self.name(), description, parameters: self.parameters() }
     }
 
-    fn description(self) -> &'static str {
-        match self {
-            BuiltinTool::FsRead => fs::READ_DESCRIPTION,
-            BuiltinTool::FsWrite => fs::WRITE_DESCRIPTION,
-            BuiltinTool::FsList => fs::LIST_DESCRIPTION,
-            BuiltinTool::ReadContext => context::READ_DESCRIPTION,
-            BuiltinTool::WriteContext => context::WRITE_DESCRIPTION,
-            BuiltinTool::Spawn => spawn::SPAWN_DESCRIPTION,
-            BuiltinTool::Delegate => spawn::DELEGATE_DESCRIPTION,
-            BuiltinTool::RunPipeline => spawn::PIPELINE_DESCRIPTION,
-            BuiltinTool::AskHuman => human::DESCRIPTION,
-            BuiltinTool::HttpGet => http::DESCRIPTION,
-        }
-    }
-
-    /// The JSON Schema of its arguments.
-    fn parameters(self) -> Json {
-        match self {
-            BuiltinTool::FsRead => schema::<fs::ReadArguments>(),
-            BuiltinTool::FsWrite => schema::<fs::WriteArguments>(),
-            BuiltinTool::FsList => schema::<fs::ListArguments>(),
-            BuiltinTool::ReadContext => schema::<context::ReadArguments>(),
-            BuiltinTool::WriteContext => schema::<context::WriteArguments>(),
-            BuiltinTool::Spawn | BuiltinTool::Delegate => schema::<spawn::Arguments>(),
-            BuiltinTool::RunPipeline => spawn::pipeline_schema(),
-            BuiltinTool::AskHuman => schema::<human::Arguments>(),
-            BuiltinTool::HttpGet => schema::<http::Arguments>(),
-        }
+    /// Returns true if the arguments may contain the placeholder of a secret. The others of these
+    /// tools fill in no values: the placeholder would stay in the text, and the agent would take it
+    /// for the value.
+    pub(super) fn passes_secrets_on(self) -> bool {
+        matches!(
+            self,
+            BuiltinTool::Spawn | BuiltinTool::Delegate | BuiltinTool::RunPipeline | BuiltinTool::HttpGet
+        )
     }
 }
 
@@ -96,6 +79,7 @@ mod tests {
     /// A coordinator rejects every other name.
     #[test]
     fn the_tools_are_those_that_coordinators_know() {
-        assert_eq!(BuiltinTool::ALL.map(BuiltinTool::text), domain::tool::BUILTINS);
+        let names: Vec<&str> = BuiltinTool::ALL.iter().map(|tool| tool.text()).collect();
+        assert_eq!(names, domain::tool::BUILTINS);
     }
 }

@@ -201,23 +201,15 @@ impl Toolbox {
         invocation: Invocation<'_>,
         given: GivenSecrets<'_>,
     ) -> Outcome {
+        let has_secret = !given.work.secrets.is_empty() && secret::is_in(invocation.arguments);
         let output = match builtin {
-            BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
-            BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
-            BuiltinTool::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
-            // These tools fill in no values. The placeholder would stay in the text, and the agent
-            // would take it for the value.
-            BuiltinTool::AskHuman
-            | BuiltinTool::FsRead
-            | BuiltinTool::FsWrite
-            | BuiltinTool::FsList
-            | BuiltinTool::ReadContext
-            | BuiltinTool::WriteContext
-                if !given.work.secrets.is_empty() && secret::is_in(invocation.arguments) =>
-            {
+            _ if has_secret && !builtin.passes_secrets_on() => {
                 let hint = "only the tools that a secret's settings list can send it";
                 Err(format!("`{}` can't use a secret: the call was not made\n\nhint: {hint}", builtin.text()))
             }
+            BuiltinTool::Spawn => return spawn::call(spawn::Kind::Spawn, invocation).await,
+            BuiltinTool::Delegate => return spawn::call(spawn::Kind::Delegate, invocation).await,
+            BuiltinTool::RunPipeline => return spawn::call(spawn::Kind::Pipeline, invocation).await,
             BuiltinTool::AskHuman => return human::ask(invocation),
             BuiltinTool::FsRead => fs::read(invocation),
             BuiltinTool::FsWrite => fs::write(invocation).await,
@@ -234,7 +226,7 @@ impl Toolbox {
 
     fn builtins(&self) -> impl Iterator<Item = BuiltinTool> {
         let http_allowed = self.http.is_some();
-        BuiltinTool::ALL.into_iter().filter(move |tool| *tool != BuiltinTool::HttpGet || http_allowed)
+        BuiltinTool::ALL.iter().copied().filter(move |tool| *tool != BuiltinTool::HttpGet || http_allowed)
     }
 
     fn find<'a>(&'a self, name: &'a str) -> Option<Tool<'a>> {

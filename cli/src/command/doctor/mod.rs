@@ -24,17 +24,17 @@ const COLLECTOR_WITHIN: Duration = Duration::from_secs(5);
 
 /// Check the servers and processes of a cluster, with a hint for each problem.
 ///
-/// Checks the servers that are named: NATS, Redis, or both. What the role of these credentials may not ask is not checked, which is
-/// no failure: an observer may ask the most.
+/// NATS, Redis or both are checked, as they are named. A check that these credentials lack the permission for is left out, which is
+/// not a failure; an observer has the most permissions.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 no check fails, 1 a check fails, 2 no server is named, 5 a server can't be reached."
 )]
 pub(crate) struct Args {
-    /// Warn of a run in which nothing has happened for so long, and that does not wait for a human, such as 90s, 10m, 2h.
+    /// Warn of a run without an event for this time that waits for no human, such as 10m.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse::duration)]
     stuck_after: Duration,
-    /// Warn of a run that has not ended so long after its submission, whatever it waits for.
+    /// Warn of a run that has not ended this long after its submission.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse::duration)]
     old_after: Duration,
 }
@@ -95,7 +95,7 @@ async fn one_address(args: &Args, servers: &Servers, findings: &mut Findings) {
             let path =
                 path.map(Path::to_owned).or_else(local_directory::default_directory).unwrap_or_default();
             let found = format!(
-                "{} opens in {}, and nobody else has it open",
+                "{} opens in {}, and no other process has it open",
                 path.display(),
                 shown(asked.elapsed())
             );
@@ -121,7 +121,7 @@ async fn nats(args: &Args, servers: &Servers, findings: &mut Findings) {
     doctor::stream_settings(&bus, findings).await;
     doctor::storage(&bus, findings).await;
     let hint = "set `sync_interval: always` in nats-server's jetstream block, or run three replicas";
-    findings.add("nats-sync", Level::Warn, "NATS does not tell clients how it syncs to disk", Some(hint));
+    findings.add("nats-sync", Level::Warn, "clients of NATS can't see how it syncs to disk", Some(hint));
     doctor::processes(&bus, &args.bounds(), findings).await;
 }
 
@@ -139,8 +139,7 @@ async fn role(bus: &ClientBus, findings: &mut Findings) {
     }
     let hint = "give each process a role of its own: `trellis auth init`, see docs/security.md";
     let (Some(publish), Some(subscribe)) = (&identity.publish, &identity.subscribe) else {
-        let found =
-            "these credentials may do everything: forge events, delete streams, read the answers to others";
+        let found = "these credentials have all permissions: forging events, deleting streams, reading the answers to others";
         return findings.add("nats-role", Level::Warn, found, Some(hint));
     };
     let known = role::recognised(bus.namespace(), publish);
@@ -187,7 +186,12 @@ async fn collector(findings: &mut Findings) {
         }
         Ok(Err(_)) | Err(_) => {
             let hint = "check OTEL_EXPORTER_OTLP_ENDPOINT and OTEL_EXPORTER_OTLP_PROTOCOL: http/protobuf is on port 4318 as a rule, grpc on 4317";
-            findings.add("collector", Level::Fail, "does not take spans; runs go on without", Some(hint));
+            findings.add(
+                "collector",
+                Level::Fail,
+                "does not accept spans; runs continue without them",
+                Some(hint),
+            );
         }
     }
 }
@@ -233,10 +237,10 @@ async fn redis(url: &str, servers: &Servers, findings: &mut Findings) {
         Ok(true) => findings.add(
             "redis-users",
             Level::Warn,
-            "answers without a login: whoever reaches it may read and change every run",
-            Some("name the file of `trellis auth init` as its `aclfile`: it turns the default user off"),
+            "answers without a login: any client that reaches it can read and change every run",
+            Some("set the file of `trellis auth init` as its `aclfile`: it disables the default user"),
         ),
-        Ok(false) => findings.add("redis-users", Level::Ok, "nobody gets in without a login", None),
+        Ok(false) => findings.add("redis-users", Level::Ok, "a login is required", None),
         Err(error) => add_error(findings, "redis-users", &error),
     }
 }

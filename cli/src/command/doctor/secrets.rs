@@ -36,7 +36,7 @@ pub(super) fn plain_connections<'a>(
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
         let found = format!(
-            "{scheme}://{host} is beyond this machine, and without TLS: whoever is between reads logins and runs"
+            "{scheme}://{host} is another machine, and without TLS: machines between can read logins and runs"
         );
         let hint = format!("use {scheme}s:// (docs/security.md), or an address of this machine");
         findings.add("tls", Level::Warn, found, Some(&hint));
@@ -77,7 +77,7 @@ mod tests {
         }
         let mut findings = Findings::default();
         files(&[("NATS_NKEY".into(), directory.join("none"))], &mut findings);
-        assert!(!findings.has("secret-files"), "a missing file is not a finding here");
+        assert!(!findings.has("secret-files"), "a missing one is reported where it is used");
         std::fs::remove_dir_all(&directory).unwrap();
     }
 

@@ -1,7 +1,10 @@
-//! The audit of a trace (B19, G12). It checks four things. The log is complete. The state that the
-//! log gives is the state in the store. Every cent that a context has spent was booked by an event,
-//! and the sums agree at every level. Every paid entry of a journal is booked at its amount, and
-//! every booking that belongs into a journal is in it.
+//! The audit of a trace (B19, G12). It checks four things:
+//!
+//! - The log is complete.
+//! - The state in the store equals the state replayed from the log.
+//! - An event books every cent that a context has spent, and the sums agree at every level.
+//! - Every paid entry of a journal is booked at its amount, and no booking is missing from a
+//!   journal that must contain it.
 //!
 //! Each finding is a fault. Unusual facts with an explanation are notes.
 
@@ -26,24 +29,23 @@ pub struct StoreState {
     pub spent: Amount,
 }
 
-/// The findings of an audit. They describe one moment; the text about a live trace contains "so
-/// far".
+/// The findings of an audit. They describe one moment: a live trace may get more events.
 #[derive(Debug)]
 pub struct Audit {
     pub findings: Vec<Finding>,
     pub notes: Vec<String>,
-    /// Paid entries of journals that are booked at their amount.
+    /// The number of paid journal entries that are booked at their amount.
     pub agreed: usize,
-    /// Bookings that no journal can contain: estimates, charges, programs' own costs, answers that
-    /// arrived too late.
+    /// The number of bookings that need no entry in a journal: estimates, charges, programs' own
+    /// costs, and answers that arrived too late.
     pub unjournaled: usize,
     /// The number of contexts that have costs and no journal.
     pub without_journal: usize,
 }
 
 impl Audit {
-    /// Audits a log against itself and against the journals. `store` is `None` if the store no
-    /// longer has the trace.
+    /// Compares a log with itself, with the store and with the journals. `store` is `None` if the
+    /// store no longer has the trace.
     pub fn of(log: &ReadLog, ledger: &Ledger, journals: &Journals, store: Option<&StoreState>) -> Self {
         let mut audit = Audit {
             findings: log.findings.clone(),
@@ -74,7 +76,7 @@ impl Audit {
         self.findings.iter().filter(move |finding| finding.check == check)
     }
 
-    /// Compares the sums of the events with the budgets that replaying them gives.
+    /// Compares the sums of the bookings with the budgets in the state replayed from the log.
     fn books(&mut self, trace: &Trace, ledger: &Ledger) {
         for (place, what) in &ledger.wrong {
             let what = format!("event {}: {what}", place.event);
@@ -123,7 +125,7 @@ impl Audit {
                 store.spent
             )
         } else if store.digest != trace.digest() {
-            "the state in the store differs from the state that the log gives".into()
+            "the state in the store differs from the state replayed from the log".into()
         } else {
             return;
         };
@@ -159,7 +161,8 @@ impl Audit {
         }
         let none = Sheet::default();
         let sheet = sheet.unwrap_or(&none);
-        // With no open hold left, the outcome is final: no more costs are expected (B20).
+        // The outcome of an ended context waits for its open holds. After the outcome, no more
+        // costs are expected (B20).
         let is_final = !node.is_live() && !node.lifecycle.outcome_due;
         let mut seen = HashSet::new();
         for entry in &book.paid {
@@ -193,10 +196,10 @@ impl Audit {
             // Costs that a program reports itself are in no journal.
             let is_external = call_id.as_str().starts_with("external-");
             let of_worker = call.attempt > 0 && !call.is_estimated && !call.is_corrected && !is_external;
-            // An attempt that wrote its own end into the journal also wrote every answer into it.
+            // An attempt that wrote its end into the journal has written all its answers before.
             if of_worker && book.ended_by == Some(call.attempt) {
                 let what =
-                    format!("call {call_id} is booked at {}, but its journal does not have it", call.booked);
+                    format!("call {call_id} is booked at {}, but is missing from its journal", call.booked);
                 self.findings.push(fault(what));
             } else {
                 self.unjournaled += 1;
@@ -226,7 +229,10 @@ fn agreement(call: &CallSheet, journaled: Amount, is_final: bool) -> Agreement {
     } else if call.booked.checked_add(call.disputed) == Some(journaled) {
         Agreement::Explained(format!("{} of {journaled} is disputed", call.disputed))
     } else if call.is_corrected || call.is_estimated {
-        Agreement::Explained(format!("it says {journaled}; {} is booked since", call.booked))
+        Agreement::Explained(format!(
+            "it says {journaled}; the booking was estimated or corrected to {}",
+            call.booked
+        ))
     } else {
         Agreement::Differs(call.booked)
     }

@@ -516,7 +516,10 @@ fn b10_b19_an_estimate_explains_an_entry_that_says_less() {
     let (audit, findings) = audited(&world, log(&world), &told);
     assert_eq!(findings, []);
     assert!(
-        audit.notes.iter().any(|note| note.contains("$0.20 and 0 tokens is booked since")),
+        audit
+            .notes
+            .iter()
+            .any(|note| note.contains("the booking was estimated or corrected to $0.20 and 0 tokens")),
         "{:?}",
         audit.notes
     );

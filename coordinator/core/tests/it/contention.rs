@@ -117,6 +117,30 @@ fn b8_a_call_that_waits_for_long_parks_without_a_worker_and_keeps_its_place() {
 }
 
 #[test]
+fn b6_a_call_beneath_a_grant_does_not_wait_for_calls_that_need_the_root() {
+    let mut world = World::with_root(json!({"max_cost_usd": 0.3}));
+    let root = world.claim("root");
+    world.spawn(&root, json!({"goal": "a", "child_id": "a"})).unwrap();
+    world.spawn(&root, json!({"goal": "b", "child_id": "b"})).unwrap();
+    let grant = json!({"goal": "g", "child_id": "g", "max_cost_usd": 0.1, "funding": "granted"});
+    world.spawn(&root, grant).unwrap();
+    let [a, b, g] = ["a", "b", "g"].map(|name| world.claim(name));
+    world.spawn(&g, json!({"goal": "c", "child_id": "c"})).unwrap();
+    let c = world.claim("c");
+    world.hold(&a, "1-1", cents(15)).unwrap();
+    world.hold(&c, "1-1", cents(8)).unwrap();
+    assert!(waits(&ask(&mut world, &b, "1-1", cents(10))), "the root has 5 cents left");
+    assert!(waits(&ask(&mut world, &g, "1-1", cents(5))), "the grant has 2 cents left");
+    for lease in [&b, &g] {
+        world.report(lease, Verdict::OutOfBudget).unwrap();
+    }
+    world.settle(&c, "1-1", cents(1)).unwrap();
+    assert_eq!(world.queued(), [id("g")], "its grant has room; `b` still waits for the root");
+    let again = world.claim("g");
+    assert!(is_held(&ask(&mut world, &again, "2-1", cents(5))));
+}
+
+#[test]
 fn b8_a_call_that_waited_until_the_budget_was_used_up_waits_for_a_human() {
     let mut world = World::with_root(json!({"max_cost_usd": 0.1, "on_exhausted": "pause"}));
     let root = world.claim("root");

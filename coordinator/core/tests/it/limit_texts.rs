@@ -264,7 +264,7 @@ fn b8_a_budget_that_is_used_up_names_what_raises_it() {
     );
     let world = spent(json!({"on_exhausted": "pause"}));
     let said = world.trace.snapshot(world.node("root")).waits.unwrap();
-    let command = format!("`trellis budget raise {}/root --max-cost-usd USD`", world.trace.id());
+    let command = format!("`trellis budgets raise {}/root --max-cost-usd USD`", world.trace.id());
     assert!(said.contains(&command), "{said}");
 }
 
@@ -294,7 +294,7 @@ fn b8_too_little_for_the_next_call_names_the_context() {
     let world = short(json!({}));
     assert_eq!(why(&world, "c"), format!("{said}raise `max_cost_usd` in the spawn of `c`"));
     let world = short(json!({"on_exhausted": "pause"}));
-    let command = format!("go on with `trellis budget raise {}/c --max-cost-usd USD`", world.trace.id());
+    let command = format!("go on with `trellis budgets raise {}/c --max-cost-usd USD`", world.trace.id());
     assert_eq!(world.trace.snapshot(world.node("c")).waits, Some(format!("{said}{command}")));
 }
 

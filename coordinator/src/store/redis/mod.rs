@@ -27,7 +27,7 @@ use super::{Error, keys::Keys};
 
 /// Every command that is sent, also by scripts: a user of Redis needs no other permission (S1).
 /// Tests run as such a user.
-pub const COMMANDS: [&str; 37] = [
+pub const COMMANDS: [&str; 39] = [
     "ping",
     "time",
     "multi",
@@ -65,6 +65,9 @@ pub const COMMANDS: [&str; 37] = [
     "zremrangebyscore",
     "hincrby",
     "acl|getuser",
+    // Where the slots of a cluster are, and whether a sentinel's server is a master.
+    "cluster|slots",
+    "role",
 ];
 
 /// Patterns of Redis for all keys of a deployment; the second is for keys that begin with a hash

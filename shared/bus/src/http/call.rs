@@ -332,6 +332,7 @@ impl From<Error> for Failure {
             | Error::TooOld { .. }
             | Error::Mismatch { .. }
             | Error::NoRoom { .. }
+            | Error::Lower { .. }
             | Error::Failed { .. } => Failure::Other(error.to_string()),
         }
     }

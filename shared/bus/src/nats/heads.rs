@@ -155,7 +155,7 @@ impl Heads {
         let subject = match self.nats.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
-                tracing::warn!(%error, "a stored message can't be read; it is skipped");
+                tracing::warn!(%error, "skipped a stored message with an unknown subject");
                 return None;
             }
         };

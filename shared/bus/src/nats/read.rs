@@ -22,16 +22,16 @@ use super::{
     timestamp,
 };
 
-/// The most messages of one request.
+/// The most messages in the answer to one request.
 const BATCH: usize = 1000;
-/// The longest pause of the server while it has more to send.
+/// The longest wait for the next message while the server has more to send.
 pub(super) const NEXT_WITHIN: Duration = Duration::from_secs(5);
-/// The number of times that an interrupted read is continued.
+/// The most attempts in a row to continue an interrupted read that receives no message.
 pub(super) const TRIES: usize = 20;
 
 impl Nats {
-    /// The last message stored under a filter, which may have wildcards. It is read from the leader
-    /// in one round trip, so that every acknowledged message is considered.
+    /// The last message stored under a filter, which may have wildcards. The leader of the stream
+    /// answers, because only the leader certainly has every acknowledged message.
     pub(in super::super) async fn last(&self, filter: &Filter) -> Result<Option<StoredMessage>, Error> {
         let found = self.last_raw(filter).await?;
         match found {
@@ -57,8 +57,8 @@ impl Nats {
         }
     }
 
-    /// Reads up to the message that is now the last. A batch may come from a replica that is
-    /// behind; the rest is then requested again.
+    /// Reads all messages up to the one that is the last at the start. A batch may come from a
+    /// replica that lacks the newest messages; these are then requested again.
     pub(in super::super) async fn read(&self, filter: &Filter) -> Result<Vec<StoredMessage>, Error> {
         let doing = || format!("reading `{}`", self.namespace().filter(filter));
         let mut found = Vec::new();
@@ -76,7 +76,7 @@ impl Nats {
             if let Some(message) = messages.last() {
                 (next, tries) = (message.sequence + 1, 0);
             } else {
-                // The messages may have been purged meanwhile.
+                // The remaining messages may have been purged since the read began.
                 match self.last_raw(filter).await? {
                     Some(now) if now.sequence >= next && tries < TRIES => {}
                     Some(now) if now.sequence >= next => {
@@ -104,15 +104,15 @@ impl Nats {
         Ok(found.first().map(|message| message.sequence))
     }
 
-    /// At most `count` messages from a sequence on, by one request.
+    /// Reads at most `count` messages from a sequence on, with one request.
     async fn batch(&self, filter: &Filter, from: u64, count: usize) -> Result<Vec<StreamMessage>, Error> {
         let stream = self.stream(stream_of_all(std::slice::from_ref(filter))?);
         self.batch_of(&stream, &self.namespace().filter(filter), from, count).await
     }
 
-    /// Messages of a subject from a sequence on, by one request; fewer than `most` if the stream
-    /// has no more. It needs no consumer, so a reader without the right to create one can't have
-    /// the server send messages to any other subject.
+    /// Reads at most `most` messages of a subject, from a sequence on, with one request. It needs
+    /// no consumer. So readers need no right to create consumers, with which they could have the
+    /// server send messages to other subjects.
     pub(super) async fn batch_of(
         &self,
         stream: &str,
@@ -123,7 +123,7 @@ impl Nats {
         self.batch_within(stream, subject, from, most, 0).await
     }
 
-    /// Like `batch_of`, with a limit on the bytes of all messages; 0: the server's own limit.
+    /// Like `batch_of`, with a limit on the bytes of all messages. 0 is the server's own limit.
     pub(super) async fn batch_within(
         &self,
         stream: &str,
@@ -151,7 +151,7 @@ impl Nats {
             };
             match answer.status {
                 None => messages.push(answer.try_into().map_err(|error| failed(doing(), &error))?),
-                // No content: the end of a batch. Not found: the batch is empty.
+                // 204 (no content) ends a batch; 404 (not found) is the answer for an empty batch.
                 Some(status) if status.as_u16() == 204 || status == StatusCode::NOT_FOUND => {
                     return Ok(messages);
                 }
@@ -193,16 +193,17 @@ impl Nats {
                 Response::Ok(page) => page,
                 Response::Err { error } => return Err(failed(doing(), &error)),
             };
-            let came = page.state.subjects.len();
-            offset += came;
+            let received = page.state.subjects.len();
+            offset += received;
             names.extend(page.state.subjects.into_keys());
-            if came == 0 || offset >= page.total {
+            if received == 0 || offset >= page.total {
                 return Ok(names);
             }
         }
     }
 
-    /// Also removes the objects that hold payloads too large for a message.
+    /// Removes the messages stored under a filter, and the objects with payloads that were too
+    /// large for them.
     pub(in super::super) async fn purge(&self, filter: &Filter) -> Result<(), Error> {
         let subject = self.namespace().filter(filter);
         let objects = self.overflow_of(filter).await?;
@@ -217,7 +218,7 @@ impl Nats {
         Ok(())
     }
 
-    /// Also removes the object that holds its payload.
+    /// Removes a message, and the object with its payload unless another message names that object.
     pub(in super::super) async fn delete_message(
         &self,
         subject: &Subject,
@@ -237,8 +238,9 @@ impl Nats {
         }
     }
 
-    /// Returns true if a message of the subject names this object as its payload. A copied message
-    /// names the object of the original, and its removal must not remove the object (S3).
+    /// Returns true if a message of the subject names this object as its payload. A copy of a
+    /// message names the same object as the original. The removal of the copy must not remove that
+    /// object (S3).
     async fn is_named(&self, subject: &Subject, object: &str) -> Result<bool, Error> {
         let filter = Filter::One(subject.clone());
         let mut next = 1;
@@ -270,12 +272,12 @@ impl Nats {
         handle.map_err(|error| failed(format!("reading the state of the stream `{name}`"), &error))
     }
 
-    /// None for a message with an unknown subject.
+    /// Reads the payload of a stored message. `None` for a message with an unknown subject.
     pub(super) async fn stored(&self, message: StreamMessage) -> Result<Option<StoredMessage>, Error> {
         let subject = match self.namespace().parse(message.subject.as_str()) {
             Ok(subject) => subject,
             Err(error) => {
-                tracing::warn!(%error, "a stored message can't be read; it is skipped");
+                tracing::warn!(%error, "skipped a stored message with an unknown subject");
                 return Ok(None);
             }
         };

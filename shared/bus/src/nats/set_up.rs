@@ -17,22 +17,30 @@ use async_nats::jetstream::{
 use domain::{
     id::PoolName,
     subject::{Partition, Subject},
+    wording,
 };
 use futures_util::future::try_join_all;
 
-use super::{super::fill::Storage, Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error};
+use super::{
+    super::{fill::Storage, topology::ExistingLimits},
+    Consumer, Error, Nats, Outgoing, Stream, Topology, failed, server_error,
+};
 
 /// The most readers that may wait on one consumer at once. The server's default of 512 is less than
 /// the number of workers in a large pool.
 const MAX_WAITING: i64 = 16_384;
 
 impl Nats {
-    pub(in super::super) async fn set_up(&self, topology: &Topology) -> Result<(), Error> {
+    pub(in super::super) async fn set_up(
+        &self,
+        topology: &Topology,
+        existing: ExistingLimits,
+    ) -> Result<(), Error> {
         // Stored so that this process can set the streams up again after a loss.
         self.0.topology.get_or_init(|| topology.clone());
-        match self.ensure_streams(topology).await {
+        match self.ensure_streams(topology, existing).await {
             // A second attempt, because existing streams may reserve less now.
-            Err(Error::NoRoom { .. }) => self.ensure_streams(topology).await?,
+            Err(Error::NoRoom { .. }) => self.ensure_streams(topology, existing).await?,
             ensured => ensured?,
         }
         let reports = Partition::all(topology.partitions).map(Consumer::Report);
@@ -42,7 +50,7 @@ impl Nats {
             reports.chain([Consumer::Intake, Consumer::Span]).chain(pools.map(Consumer::Execute)).collect();
         try_join_all(consumers.iter().map(|consumer| Box::pin(self.ensure_consumer(consumer)))).await?;
         for storage in Storage::BUCKETS {
-            self.ensure_bucket(storage, topology).await?;
+            self.ensure_bucket(storage, topology, existing).await?;
         }
         Ok(())
     }
@@ -52,11 +60,11 @@ impl Nats {
     /// the server would reject every change, even a reduction.
     ///
     /// If one stream finds no room, the others are still set up.
-    async fn ensure_streams(&self, topology: &Topology) -> Result<(), Error> {
+    async fn ensure_streams(&self, topology: &Topology, existing: ExistingLimits) -> Result<(), Error> {
         let mut room = Ok(());
         for stream in Stream::ALL {
             // Boxed: it is large.
-            match Box::pin(self.ensure_stream(self.stream_config(stream, topology))).await {
+            match Box::pin(self.ensure_stream(self.stream_config(stream, topology), existing)).await {
                 Err(error @ Error::NoRoom { .. }) => room = room.and(Err(error)),
                 ensured => ensured?,
             }
@@ -87,7 +95,7 @@ impl Nats {
         }
     }
 
-    async fn ensure_stream(&self, ours: stream::Config) -> Result<(), Error> {
+    async fn ensure_stream(&self, ours: stream::Config, existing: ExistingLimits) -> Result<(), Error> {
         let api = &self.0.api;
         let name = ours.name.clone();
         let found = match self.find_stream(&name).await? {
@@ -98,14 +106,11 @@ impl Nats {
         same("subjects", &set(&ours.subjects), &set(&found.subjects)).map_err(differs)?;
         have_same_form(&ours, &found).map_err(differs)?;
         let tuned = stream::Config {
-            max_bytes: ours.max_bytes,
-            max_age: ours.max_age,
             max_messages_per_subject: ours.max_messages_per_subject,
             discard_new_per_subject: ours.discard_new_per_subject,
-            num_replicas: ours.num_replicas,
             duplicate_window: ours.duplicate_window,
             allow_direct: ours.allow_direct,
-            ..found.clone()
+            ..limited(&ours, &found, existing)?
         };
         if tuned != found {
             let to = self.call(&format!("STREAM.UPDATE.{name}"));
@@ -300,19 +305,24 @@ impl Nats {
             (Err(_), Some(topology)) => topology,
             (ensured, _) => return ensured,
         };
-        self.set_up(lost).await?;
+        self.set_up(lost, ExistingLimits::Keep).await?;
         self.ensure_consumer(consumer).await
     }
 
     /// Sets up a bucket of objects, in the form of the NATS object store but without roll-ups. A
     /// user that may roll up could remove everything by one message, and a server can't permit
     /// roll-ups to some users only.
-    async fn ensure_bucket(&self, storage: Storage, topology: &Topology) -> Result<(), Error> {
+    async fn ensure_bucket(
+        &self,
+        storage: Storage,
+        topology: &Topology,
+        existing: ExistingLimits,
+    ) -> Result<(), Error> {
         let bucket = self.bucket(storage);
         // An existing bucket may have limits that the operator chose. They stay, unless a size is
         // configured.
         if let Some(found) = self.find_stream(&format!("OBJ_{bucket}")).await? {
-            return self.adapt_bucket(storage, found, topology).await;
+            return self.adapt_bucket(storage, found, topology, existing).await;
         }
         let config = stream::Config {
             name: format!("OBJ_{bucket}"),
@@ -336,16 +346,19 @@ impl Nats {
         storage: Storage,
         found: stream::Config,
         topology: &Topology,
+        existing: ExistingLimits,
     ) -> Result<(), Error> {
         let bucket = self.bucket(storage);
         let max_age = if found.max_age.is_zero() { Duration::ZERO } else { topology.max_object_age(storage) };
         let sized = topology.max_object_bytes.filter(|_| storage == Storage::Objects);
-        let adapted = stream::Config {
+        let ours = stream::Config {
             max_age: found.max_age.max(max_age),
             max_bytes: sized.unwrap_or(found.max_bytes),
-            allow_rollup: false,
             ..found.clone()
         };
+        // The age is never lowered here, and objects must outlive the journals that name them.
+        let max_age = ours.max_age;
+        let adapted = stream::Config { max_age, allow_rollup: false, ..limited(&ours, &found, existing)? };
         if adapted == found {
             return Ok(());
         }
@@ -384,6 +397,59 @@ fn set(subjects: &[String]) -> BTreeSet<&str> {
 fn filters(config: &consumer::Config) -> BTreeSet<&str> {
     let single = Some(config.filter_subject.as_str()).filter(|filter| !filter.is_empty());
     config.filter_subjects.iter().map(String::as_str).chain(single).collect()
+}
+
+/// The existing stream with the limits that setting up may give it.
+fn limited(
+    ours: &stream::Config,
+    found: &stream::Config,
+    existing: ExistingLimits,
+) -> Result<stream::Config, Error> {
+    // A size below zero, and an age of zero, are no limit.
+    let bytes = |config: &stream::Config| u64::try_from(config.max_bytes).unwrap_or(u64::MAX);
+    let age = |config: &stream::Config| if config.max_age.is_zero() { Duration::MAX } else { config.max_age };
+    let differs =
+        [bytes(ours) != bytes(found), age(ours) != age(found), ours.num_replicas != found.num_replicas];
+    if existing == ExistingLimits::Keep {
+        if differs.contains(&true) {
+            tracing::info!(
+                stream = found.name,
+                "the stream keeps its size, age limit and replicas, which differ from the options; `trellis provision` changes them"
+            );
+        }
+        return Ok(found.clone());
+    }
+    let lower = [
+        (bytes(ours) < bytes(found)).then(|| (size(found), size(ours))),
+        (age(ours) < age(found)).then(|| (days(found), days(ours))),
+        (ours.num_replicas < found.num_replicas).then(|| (replicas(found), replicas(ours))),
+    ];
+    if let (ExistingLimits::Raise, Some((found_limit, given))) =
+        (existing, lower.into_iter().flatten().next())
+    {
+        return Err(Error::Lower { name: found.name.clone(), found: found_limit, given });
+    }
+    Ok(stream::Config {
+        max_bytes: ours.max_bytes,
+        max_age: ours.max_age,
+        num_replicas: ours.num_replicas,
+        ..found.clone()
+    })
+}
+
+fn size(config: &stream::Config) -> String {
+    u64::try_from(config.max_bytes).map_or_else(|_| "no size limit".to_owned(), wording::size)
+}
+
+fn days(config: &stream::Config) -> String {
+    match config.max_age.as_secs() {
+        0 => "no age limit".to_owned(),
+        seconds => format!("an age limit of {} hours", seconds / 3600),
+    }
+}
+
+fn replicas(config: &stream::Config) -> String {
+    format!("{} replicas", config.num_replicas)
 }
 
 /// Compares the settings that can't be changed on an existing stream.

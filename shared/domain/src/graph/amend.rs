@@ -101,7 +101,7 @@ pub fn changed_steps(before: &Plan, after: &Plan) -> Vec<((GroupIndex, StepIndex
     new.iter().filter_map(|(id, is)| Some((is.place, change(id, is)?))).chain(behind).collect()
 }
 
-const SHOW: &str = "begin with what `trellis graph show` prints, and change only steps that are pending";
+const SHOW: &str = "begin with what `trellis runs graph` prints, and change only steps that are pending";
 
 impl Standing {
     fn is_over(self) -> bool {
@@ -129,9 +129,9 @@ fn check_terms(before: &Plan, after: &Plan, problems: &mut Problems) {
         let left_out = LABELS.contains(&name.as_str()) && !new.contains_key(name);
         if old.get(name) != new.get(name) && !left_out {
             let hint = match name.as_str() {
-                "max_cost_usd" | "max_tokens" => "use `trellis budget raise`",
+                "max_cost_usd" | "max_tokens" => "use `trellis budgets raise`",
                 "inputs" => "put the value into the task of a new step",
-                _ => "leave it as `trellis graph show` prints it",
+                _ => "leave it as `trellis runs graph` prints it",
             };
             problems.add(name, "an amend changes steps, not the graph itself", Some(hint.into()));
         }

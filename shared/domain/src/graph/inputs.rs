@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::OutputSchema;
 use crate::{decode, id::ContextKey, json::Json, problem::Problems};
 
-/// Adds the problems of the inputs. `lent` are keys that the graph gets without their values, so
+/// Adds the problems of the inputs. `lent` are keys whose values the graph gets when it runs, so
 /// they are not missing.
 pub(super) fn check(
     schema: &OutputSchema,

@@ -129,7 +129,7 @@ fn check_task(
 ) -> Option<Usd> {
     for (field, hint) in [
         ("trace_id", "each run has an id of its own"),
-        ("reply_to", "`trellis schedule show` shows the result of each tick"),
+        ("reply_to", "`trellis schedules show` shows the result of each tick"),
         ("rerun", "give the task itself"),
     ] {
         if task.contains_key(field) {
@@ -193,12 +193,12 @@ fn check_numbers(value: &Value, ceiling: Option<Usd>, problems: &mut Problems) {
         problems.add("catch_up_within_ms", "a tick can be caught up within seven days at most", Some(hint));
     }
     if number("max_runs") == Some(0) {
-        let hint = "leave it out, or use `trellis schedule pause`";
+        let hint = "leave it out, or use `trellis schedules pause`";
         problems.add("max_runs", "with no run at all there is nothing to schedule", Some(hint.into()));
     }
     let budget = value.get("budget_per_day_usd").and_then(|budget| decode::value::<Usd>(budget).ok());
     if budget == Some(Usd::ZERO) {
-        let hint = "leave it out, or use `trellis schedule pause`";
+        let hint = "leave it out, or use `trellis schedules pause`";
         problems.add("budget_per_day_usd", "nothing could run within a budget of zero", Some(hint.into()));
     } else if let (Some(budget), Some(ceiling)) = (budget, ceiling)
         && ceiling > budget

@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{agent::AgentProfile, graph::TaskGraph, limits::Settings, schema::Message};
 
-/// Every message by its name, except the coordinator's events, in the order of a request's life.
+/// All messages with their names, in the order in which a run uses them. The coordinator's events
+/// are not included.
 pub fn messages() -> Vec<Message> {
     vec![
         Message::of::<Spawn>("spawn"),

@@ -25,26 +25,26 @@ const SERVER: &str = r#"
 import json, os, sys, time
 directory = sys.argv[1]
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
+    request = json.loads(line)
+    if "id" not in request:
         continue
-    if asked["method"] == "initialize":
-        version = asked["params"]["protocolVersion"]
+    if request["method"] == "initialize":
+        version = request["params"]["protocolVersion"]
         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": {"name": "guard", "version": "1"}}
-    elif asked["method"] == "tools/list":
+    elif request["method"] == "tools/list":
         result = {"tools": [{"name": "check", "description": "checks", "inputSchema": {"type": "object"}}]}
-    elif asked["method"] == "tools/call":
-        text = asked["params"]["arguments"]["text"]
+    elif request["method"] == "tools/call":
+        text = request["params"]["arguments"]["text"]
         with open(directory + "/judged", "a") as judged:
             judged.write(json.dumps(text) + "\n")
         while not os.path.exists(directory + "/go"):
             time.sleep(0.01)
         changed = {"decision": "change", "text": text.replace("hunter2", "[GONE]")}
-        told = changed if "hunter2" in text else {"decision": "pass"}
-        result = {"content": [{"type": "text", "text": json.dumps(told)}]}
+        decision = changed if "hunter2" in text else {"decision": "pass"}
+        result = {"content": [{"type": "text", "text": json.dumps(decision)}]}
     else:
         result = {}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 "#;
 
 const SECRET: &str = "the password is hunter2";
@@ -96,14 +96,14 @@ async fn b16_a_change_outlives_a_compaction() {
     let all = texts.len();
     texts.sort();
     texts.dedup();
-    // All outputs of the tool are the same text, so it is judged once.
+    // All outputs of the tool have the same text, so that text is judged once.
     assert_eq!(texts.len(), all, "a text was checked twice: {texts:#?}");
     cluster.stop().await;
     std::fs::remove_dir_all(directory).unwrap();
 }
 
-/// proves: the prompt of the last report is judged, even though the call before it was already
-/// decided.
+/// proves: the prompt of the last report is judged, although a check already judged the prompt of
+/// the call that the budget denied.
 #[tokio::test(flavor = "multi_thread")]
 async fn b16_a_change_outlives_the_last_report() {
     let model = ModelServer::start(|_: &Prompt| say("this far I came")).await;
@@ -137,13 +137,13 @@ async fn b16_a_message_to_an_agent_is_checked_with_the_prompt_around_it() {
     agent["tools"] = json!(["fs.write"]);
     let cluster = guarded(&model, &directory, agent).await;
     let task = json!({"goal": "loop for long", "agent_id": "long", "trace_id": trace_id, "inputs": {"note": SECRET}});
-    let tell = async {
+    let send_message = async {
         eventually("the first call is checked", async || !judged(&directory).is_empty()).await;
-        let told = json!({"id": "one", "text": "the other word is hunter2 too."});
-        cluster.client.query(json!({"tell": {"trace_id": trace_id, "told": told}})).await;
+        let message = json!({"id": "one", "text": "the other word is hunter2 too."});
+        cluster.client.query(json!({"tell": {"trace_id": trace_id, "told": message}})).await;
         open(&directory);
     };
-    let (outcome, ()) = tokio::join!(cluster.client.run(task), tell);
+    let (outcome, ()) = tokio::join!(cluster.client.run(task), send_message);
     let prompts = model.prompts();
     assert!(prompts[0].to_string().contains("the other word is [GONE] too."), "{prompts:#?}");
     assert_hidden(&model);

@@ -1,4 +1,4 @@
-//! Bad answers of providers: endless ones, repeated calls, and impossible indexes.
+//! Bad answers of providers: answers without end, repeated calls, and impossible indexes of calls.
 
 use domain::wire::ToolCall;
 use serde_json::{Value, json};

@@ -175,7 +175,7 @@ fn g13_steps_that_began_ended_or_were_skipped_can_not_change() {
         (moved, "`runs` has begun and can't wait for `waits`, which has not begun"),
         (
             raised,
-            "max_cost_usd: an amend changes steps, not the graph itself\n  hint: use `trellis budget raise`",
+            "max_cost_usd: an amend changes steps, not the graph itself\n  hint: use `trellis budgets raise`",
         ),
         (change(3, json!({"agent_id": "nobody"})), "there is no agent `nobody`"),
         (change(3, json!({"tools": ["fs.raed"]})), "fs.raed"),

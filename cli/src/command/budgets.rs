@@ -1,4 +1,4 @@
-//! `trellis budget`: shows the budgets of contexts, raises their limits, and decides disputed
+//! `trellis budgets`: shows the budgets of contexts, raises their limits, and decides disputed
 //! charges.
 
 use anyhow::Context;
@@ -28,17 +28,19 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Show the budget of one context in full; of the root if none is named.
+    /// Show the whole budget of a context, by default of the root.
     Show {
         #[command(flatten)]
         context: ContextRef,
     },
     /// Show the budgets of all contexts of a run.
     Tree {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
     },
-    /// Raise the limits of a context. Contexts that paused because the budget was used up continue.
+    /// Raise the limits of a context.
+    ///
+    /// Contexts that paused because the budget was used up continue.
     #[command(after_help = EXIT_CODES)]
     Raise {
         #[command(flatten)]
@@ -51,26 +53,28 @@ pub(crate) enum Command {
         #[arg(long, value_name = "N", value_parser = parse::tokens)]
         max_tokens: Option<Tokens>,
     },
-    /// List the disputed charges of a run: costs that nobody held and for which nothing was left.
+    /// List the disputed charges of a run: costs without a hold that exceeded the budget.
     Disputes {
-        /// The run, by its id, a unique beginning of it, or @last.
+        /// The run: its id, a unique prefix of the id, or @last.
         trace: RunRef,
     },
-    /// Accept a disputed charge: it is booked, past the limit if need be.
+    /// Accept a disputed charge: it is booked, even past the limit.
     #[command(after_help = EXIT_CODES)]
     Accept(DisputedCharge),
-    /// Drop a disputed charge: it is no cost of this run.
+    /// Drop a disputed charge: it is not booked.
     #[command(after_help = EXIT_CODES)]
     Drop(DisputedCharge),
 }
 
-/// A disputed charge, as `budget disputes` lists it.
+/// A disputed charge, as `budgets disputes` lists it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct DisputedCharge {
     /// The run and the context.
     #[arg(value_name = "TRACE/CHILD")]
     context: WrittenRef,
-    /// The number of the disputed charge within its context. The context may come before it as a word of its own.
+    /// The number of the disputed charge within its context.
+    ///
+    /// The context may precede it as a word of its own.
     #[arg(required = true, num_args = 1..=2, value_name = "NUMBER")]
     words: Vec<String>,
 }
@@ -105,7 +109,7 @@ pub(super) fn find<'a>(trace: &'a Trace, child: Option<&ChildId>) -> anyhow::Res
     let Some(child) = child else { return trace.root().context("the run has no root") };
     trace.context(child).with_context(|| {
         let known = trace.contexts().iter().map(|node| node.id.as_str());
-        let hint = display::did_you_mean(child.as_str(), known, "`trellis budget tree` shows all contexts");
+        let hint = display::did_you_mean(child.as_str(), known, "`trellis budgets tree` shows all contexts");
         format!("the run has no context `{child}`\n\nhint: {hint}")
     })
 }
@@ -279,7 +283,7 @@ pub(super) async fn apply(
             let (trace, reached) = seen?;
             let node = find(&trace, Some(child))?;
             if !reached {
-                output::error("the command is stored, but was not seen to take effect yet\n\nhint: `trellis budget show` shows the budget now");
+                output::error("the command is stored, but has not taken effect yet\n\nhint: `trellis budgets show` shows the current budget");
             }
             show(node, output)?;
             Ok(if reached { Ending::Completed } else { Ending::Failed })

@@ -1,4 +1,4 @@
-//! `trellis dead`: dead letters, the messages that were refused permanently. A letter contains only
+//! `trellis dead-letters`: dead letters, the messages that were refused permanently. A letter contains only
 //! the digest of its message. To send the message again, the user supplies it, and the digest shows
 //! whether it is the same.
 
@@ -23,13 +23,13 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  trellis dead list --kind charge --limit 5
-  trellis dead show 42
-  trellis dead retry 42 --payload charge.json   send the same message again
-  trellis dead drop 42
+  trellis dead-letters list --kind charge --limit 5
+  trellis dead-letters show 42
+  trellis dead-letters retry 42 --payload charge.json   send the same message again
+  trellis dead-letters drop 42
 ";
 
-/// Reading dead letters, sending one again and dropping one are for administrators.
+/// All commands about dead letters are for administrators.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     /// List dead letters, the newest first.
@@ -41,22 +41,22 @@ pub(crate) enum Command {
         /// Only messages about this run.
         #[arg(long, value_name = "TRACE")]
         trace: Option<RunRef>,
-        /// The most letters to list.
+        /// The number of letters: 1 to 10000.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
-    /// Show a dead letter: what was refused, why, and what helps.
+    /// Show a dead letter, with the reason and a hint.
     Show {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
     },
-    /// Send the message of a dead letter again, and drop the letter. If it is refused again, there is a new letter.
+    /// Send the message of a dead letter again, and drop the letter.
     ///
-    /// A letter does not keep its message, which may be private: give it with --payload. Another message than the one that was
-    /// refused is not sent. Sent twice, it is the same message.
+    /// A letter does not contain its message, which may be private: --payload has it. Only the refused message is sent, not another
+    /// one. A repetition is the same message. If it is refused again, a new letter is stored.
     #[command(after_help = EXIT_CODES)]
     Retry {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
         /// The file with the message as it was sent; `-` is stdin.
         #[arg(long, value_name = "FILE")]
@@ -64,7 +64,7 @@ pub(crate) enum Command {
     },
     /// Drop a dead letter.
     Drop {
-        /// Its number, as `dead list` shows it.
+        /// Its number, as `dead-letters list` shows it.
         id: u64,
     },
 }
@@ -84,7 +84,7 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let found = find(&client, id).await?;
             let Some(path) = payload else {
                 output::error(&format!(
-                    "dead letter {id} can't be sent again as it is: {}",
+                    "dead letter {id} can't be sent again: {}",
                     without_payload(&found.letter)
                 ));
                 return Ok(Ending::Refused);
@@ -115,7 +115,7 @@ fn to_json(found: &StoredLetter) -> Value {
 async fn find(client: &Client, id: u64) -> anyhow::Result<StoredLetter> {
     let all = client.dead_letters(None).await?;
     all.into_iter().find(|found| found.stored.sequence == id).with_context(|| {
-        format!("there is no dead letter {id}\n\nhint: `trellis dead list` shows them; they are kept for a limited time")
+        format!("there is no dead letter {id}\n\nhint: `trellis dead-letters list` shows them; they are kept for a limited time")
     })
 }
 
@@ -188,26 +188,27 @@ fn show(found: &StoredLetter, output: Output) -> anyhow::Result<Ending> {
 fn hint(refusal: &Refusal) -> Option<&'static str> {
     Some(match refusal.code.as_str() {
         "malformed" => {
-            "correct what is named above and send it anew; `trellis schema` prints what a message may have"
+            "correct the mistakes above and send a new message; `trellis schema` prints its schema"
         }
         "no_trace" | "unknown_context" => {
-            "nothing was submitted under this id; if it is by now, `trellis dead retry` sends the message again"
+            "no submission had this id; if one has it now, `trellis dead-letters retry` sends the message again"
         }
         "conflict" => "this id exists with other content: submit it under another `child_id` or `trace_id`",
         "ended" | "stale" | "wrong_token" | "not_queued" => {
-            "nothing is to be done: the context went on without it"
+            "no action is needed: the context continued without it"
         }
         "storage_full" => {
-            "make room (`trellis doctor` says where), then `trellis dead retry` sends the message again"
+            "make room (`trellis doctor` shows where); then `trellis dead-letters retry` sends the message again"
         }
         "unavailable" | "internal" => {
-            "`trellis dead retry` sends the message again; the coordinators' log says what happened"
+            "`trellis dead-letters retry` sends the message again; the coordinators' log has the cause"
         }
         "not_authentic" => {
-            "somebody without the key of this deployment stored it: find out who can publish there (docs/authenticity.md)"
+            "a client without the key of this deployment stored it: find the users that can publish there \
+                (docs/authenticity.md)"
         }
         "not_a_raise" | "raise_parent_first" | "above_maximum" => {
-            "`trellis budget tree` shows the ceilings; raise the parent's first"
+            "`trellis budgets tree` shows the ceilings; raise the parent's first"
         }
         _ => return None,
     })
@@ -218,7 +219,8 @@ fn without_payload(letter: &DeadLetter) -> String {
     match letter.payload.as_str() {
         "" => "it is not about a message that was sent to a queue".into(),
         payload => format!(
-            "it does not keep its message, which may be private\n\nhint: --payload FILE gives it, as it was sent: {payload}"
+            "a letter does not contain its message, which may be private\n\nhint: give the message as it was sent with \
+                --payload FILE: {payload}"
         ),
     }
 }
@@ -240,7 +242,7 @@ async fn retry(
         }
         Err(RetryRefusal::OtherMessage(has)) => {
             output::error(&format!(
-                "this is not the message of dead letter {id}, which has {has}\n\nhint: a message that was changed is sent as a new one"
+                "this is not the message of dead letter {id}, which has {has}\n\nhint: send a changed message as a new one"
             ));
             return Ok(Ending::Refused);
         }

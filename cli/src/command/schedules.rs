@@ -1,4 +1,4 @@
-//! `trellis schedule`: tasks that run repeatedly (G16). Schedules are stored, shown, paused, run
+//! `trellis schedules`: tasks that run repeatedly (G16). Schedules are stored, shown, paused, run
 //! and deleted on a cluster; their next ticks are computed here, without a server.
 
 use std::path::{Path, PathBuf};
@@ -30,36 +30,41 @@ use crate::{
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
-    /// Add a schedule, or replace the one of the same name. Its ticks begin now; earlier ones are not run.
+    /// Add a schedule, or replace the one of the same name.
+    ///
+    /// Its ticks begin now: earlier ones are not run.
     #[command(after_help = "Examples:
-  trellis schedule put examples/nightly.yaml
-  trellis schedule put examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
-  trellis schedule put examples/nightly.yaml --revision 3      only if nobody has changed it since")]
-    Put {
+  trellis schedules apply examples/nightly.yaml
+  trellis schedules apply examples/nightly.yaml --cron '0 4 * * *' --time-zone Europe/Berlin
+  trellis schedules apply examples/nightly.yaml --revision 3      only if its revision is still 3")]
+    #[command(alias = "put")]
+    Apply {
         /// The schedule: YAML, JSON or TOML; `-` is stdin.
         file: PathBuf,
         #[command(flatten)]
         changes: Changes,
-        /// Only if this is its revision now; 0: only if there is none of this name.
+        /// Only if this is its current revision; 0: only if no schedule has this name.
         #[arg(long, value_name = "N")]
         revision: Option<u64>,
     },
     /// List the schedules, by name.
     List,
-    /// Show a schedule, its next ticks, and what became of the last ones.
+    /// Show a schedule, its next ticks, and the outcomes of the last ones.
     Show { name: ScheduleName },
-    /// Run none of its ticks until it is resumed.
+    /// Pause a schedule: its ticks are not run until it is resumed.
     Pause { name: ScheduleName },
-    /// Go on with the next tick; those that came meanwhile are not run.
+    /// Resume a schedule from its next tick on; ticks of the pause are not run.
     Resume { name: ScheduleName },
-    /// Delete a schedule. Its runs go on.
+    /// Delete a schedule. Its runs continue.
     Delete { name: ScheduleName },
-    /// Run it once now, besides its ticks; also while it is paused. Its budget of the day and its overlap apply.
+    /// Run a schedule once now, even while it is paused.
+    ///
+    /// Its daily budget and its rule for overlaps apply.
     Run { name: ScheduleName },
-    /// Print the next ticks of a file or of an expression. It needs no server.
+    /// Print the next ticks of a file or an expression, without a server.
     #[command(after_help = "Examples:
-  trellis schedule next examples/nightly.yaml
-  trellis schedule next '30 2 * * *' --time-zone Europe/Berlin --after 2026-03-28 --count 3")]
+  trellis schedules next examples/nightly.yaml
+  trellis schedules next '30 2 * * *' --time-zone Europe/Berlin --since 2026-03-28 --count 3")]
     Next {
         /// A schedule, or a cron expression in quotes.
         #[arg(value_name = "FILE|CRON")]
@@ -67,28 +72,28 @@ pub(crate) enum Command {
         /// The time zone; overrides the file.
         #[arg(long, value_name = "ZONE")]
         time_zone: Option<String>,
-        /// After when, in UTC; without it, after now.
-        #[arg(long, value_name = "TIME", value_parser = parse::moment)]
-        after: Option<Timestamp>,
-        /// How many ticks.
+        /// Only ticks after this time, in UTC; by default, after now.
+        #[arg(long, alias = "after", value_name = "TIME", value_parser = parse::moment)]
+        since: Option<Timestamp>,
+        /// The number of ticks.
         #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
         count: u16,
     },
 }
 
-/// What overrides the file.
+/// The options that override the file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Changes {
     /// Its name; overrides the file.
     #[arg(long)]
     name: Option<ScheduleName>,
-    /// When it is run; overrides the file.
+    /// The cron expression; overrides the file.
     #[arg(long)]
     cron: Option<String>,
     /// The time zone, such as Europe/Berlin; overrides the file.
     #[arg(long, value_name = "ZONE")]
     time_zone: Option<String>,
-    /// The most that the runs of one day may cost, in dollars; overrides the file.
+    /// The budget of the runs of one day, in dollars; overrides the file.
     #[arg(long, value_name = "USD", value_parser = parse::ceiling)]
     budget_per_day_usd: Option<domain::Usd>,
 }
@@ -113,7 +118,7 @@ impl Changes {
 
 pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     let query = match command {
-        Command::Put { file, changes, revision } => {
+        Command::Apply { file, changes, revision } => {
             let read = read_as_far(&file).and_then(|mut document| {
                 changes.apply(&mut document);
                 document.checked(schedule::read(&document.value))?;
@@ -133,8 +138,8 @@ pub(crate) async fn run(command: Command, servers: &Servers, output: Output) -> 
             let id = ChildId::new(&fresh_trace().to_string()).expect("hex digits are an id");
             Query::RunSchedule { name, id }
         }
-        Command::Next { what, time_zone, after, count } => {
-            return next(&what, time_zone, after, usize::from(count), output);
+        Command::Next { what, time_zone, since, count } => {
+            return next(&what, time_zone, since, usize::from(count), output);
         }
     };
     let client = servers.cluster().await?;
@@ -204,7 +209,7 @@ async fn list(servers: &Servers, output: Output) -> anyhow::Result<Ending> {
     }
     if all.is_empty() {
         output::note(
-            "there are no schedules yet\n\nhint: add one, as with `trellis schedule put examples/nightly.yaml`",
+            "there are no schedules yet\n\nhint: `trellis schedules apply examples/nightly.yaml` adds one",
         );
         return Ok(Ending::Completed);
     }
@@ -262,7 +267,7 @@ fn show(shown: &ScheduleShown, output: Output) -> anyhow::Result<Ending> {
         let budget = schedule.value().get("budget_per_day_usd").cloned();
         let budget = budget.and_then(|budget| serde_json::from_value::<Usd>(budget).ok());
         let of = budget.map_or_else(String::new, |budget| format!(" of the day's {budget}"));
-        told.push_str(&format!("{day}: {day_usd}{of} used, live runs with all they may cost\n"));
+        told.push_str(&format!("{day}: {day_usd}{of} used, with the limits of live runs\n"));
     }
     if let (Some(next), Some(run)) = (summary.next, summary.waits_for) {
         told.push_str(&format!("the tick of {next} waits for the run {run}, which is live\n"));
