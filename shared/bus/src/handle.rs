@@ -21,6 +21,7 @@ use super::{
     message::{From, Head, Identity, Outgoing, Position, Service, StoredMessage},
     nats::Nats,
     stream::{Consumption, Follow, Followed, LogFollow, MessagesInFlight, Sending, Subscription},
+    topology::ExistingLimits,
 };
 use crate::keys::Keys;
 

@@ -68,6 +68,7 @@ impl Nats {
             | Error::TooOld { .. }
             | Error::Mismatch { .. }
             | Error::NoRoom { .. }
+            | Error::Lower { .. }
             | Error::TooLarge { .. }
             | Error::Failed { .. }) => RequestError::Other(error.to_string()),
         };

@@ -535,6 +535,7 @@ fn named(error: Error, doing: String) -> Error {
         | Error::TooOld { .. }
         | Error::Mismatch { .. }
         | Error::NoRoom { .. }
+        | Error::Lower { .. }
         | Error::TooLarge { .. }
         | Error::Denied(_)) => other,
     }
