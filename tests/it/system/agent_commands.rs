@@ -51,13 +51,13 @@ async fn s7_the_admin_log_is_verified_and_no_message_ends_it() {
         assert!(unverified.out.contains(part), "{part}: {}", unverified.out);
     }
     assert!(unverified.error.contains("not verified"), "{}", unverified.error);
-    assert!(unverified.error.contains("no record: 1 message"), "{}", unverified.error);
+    assert!(unverified.error.contains("not records: 1 message"), "{}", unverified.error);
     let key = file("key", &Value::Null);
     std::fs::write(&key, trellis_tests::cluster::KEY).unwrap();
     let verified = trellis(&nats, &["admin-log", "--log-key-file", &key]);
     assert_eq!(verified.code, Some(0), "{}", verified.error);
     assert!(verified.out.contains("writer") && !verified.out.contains("forged"), "{}", verified.out);
-    assert!(verified.error.contains("signed it: 2 messages"), "{}", verified.error);
+    assert!(verified.error.contains("signed them: 2 messages"), "{}", verified.error);
     assert!(!verified.error.contains("not verified"), "{}", verified.error);
     cluster.stop_with_refusals().await;
 }
