@@ -219,7 +219,10 @@ fn what_is_to_be_kept_nowhere_is_kept_nowhere() {
     let file = home.0.join("file");
     std::fs::write(&file, "").unwrap();
     let said = home.command(&["run", "--goal", "hello"]).env("XDG_DATA_HOME", &file).output().unwrap();
-    assert!(said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not stored"), "{said:?}");
+    assert!(
+        said.status.success() && String::from_utf8_lossy(&said.stderr).contains("not stored"),
+        "{said:?}"
+    );
     assert!(Path::new(&file).is_file());
 }
 
