@@ -564,7 +564,10 @@ async fn s1_a_whole_run_works_with_every_process_under_its_own_role() {
     let described = || as_role("observer", &["runs", "show", trace]);
     eventually("the agent asks a question", async || described().contains("Which colour?")).await;
     let refused = as_role("client", &["budgets", "raise", trace, "--max-cost-usd", "2"]);
-    assert!(refused.contains("do not permit to publish to") && refused.contains("permission: admin"), "{refused}");
+    assert!(
+        refused.contains("do not permit to publish to") && refused.contains("permission: admin"),
+        "{refused}"
+    );
     let raised = as_role("admin", &["budgets", "raise", trace, "--max-cost-usd", "2"]);
     assert!(raised.ends_with("exit Some(0)"), "{raised}");
     let answered = as_role("client", &["answer", trace, "blue"]);
