@@ -83,11 +83,11 @@ fn s8_a_placeholder_is_replaced_once_and_a_value_is_not_read_as_one() {
             "you were not given the secret `C_KEY`\n\nhint: your secrets are `A_KEY`, `B_KEY`",
         ),
         ("{{secret:OTHER}}", "you were not given the secret `OTHER`"),
-        ("{{secret:a_key}}", "no placeholder"),
-        ("{{secret:}}", "no placeholder"),
-        ("{{secret:A_KEY", "no placeholder"),
-        ("{{ secret : A_KEY }}", "no placeholder"),
-        ("{{secret:{{secret:A_KEY}}}}", "no placeholder"),
+        ("{{secret:a_key}}", "not a placeholder"),
+        ("{{secret:}}", "not a placeholder"),
+        ("{{secret:A_KEY", "not a placeholder"),
+        ("{{ secret : A_KEY }}", "not a placeholder"),
+        ("{{secret:{{secret:A_KEY}}}}", "not a placeholder"),
         ("{{secret:A_KEY}} and {{secret:C_KEY}}", "not given"),
     ] {
         let refused = fill(&values, &work, TOOL, &json!({ "deep": [{ "text": text }] })).unwrap_err();

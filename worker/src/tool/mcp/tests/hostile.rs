@@ -101,7 +101,7 @@ async fn s5_a_server_of_tools_over_http_is_bounded() {
             Attack::endless("HTTP/1.1 400 Bad\r\ncontent-type: application/json\r\n\r\n", &long),
             "larger than 4 MiB",
         ),
-        (Attack::once(format!("{json}content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc")), "encoded"),
+        (Attack::once(format!("{json}content-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc")), "encoding"),
         (
             Attack::once("HTTP/1.1 307 Away\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n"),
             "307",
