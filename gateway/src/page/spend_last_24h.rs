@@ -73,8 +73,8 @@ mod tests {
         let shown = chart(&today).0;
         assert!(shown.contains("&lt;b&gt;") && !shown.contains("<b>"), "{shown}");
         assert!(
-            shown.contains("height=\"24\"><title>begun 20 h ago: $0.40")
-                && shown.contains("height=\"1\"><title>begun 0 h ago"),
+            shown.contains("height=\"24\"><title>submitted 20 h ago: $0.40")
+                && shown.contains("height=\"1\"><title>submitted 0 h ago"),
             "{shown}"
         );
     }

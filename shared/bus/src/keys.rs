@@ -343,7 +343,7 @@ mod tests {
         assert!(!error.contains("0101"), "{error}");
         assert!(Keys::parse("# none\n").unwrap_err().to_string().starts_with("there is no key"));
         let many: Vec<String> = (0..9).map(|n| format!("{n}{}", &ONE[1..])).collect();
-        assert!(Keys::parse(&many.join("\n")).unwrap_err().to_string().contains("at most 8"));
+        assert!(Keys::parse(&many.join("\n")).unwrap_err().to_string().contains("more than the 8 allowed"));
         let shown = format!("{:?} {:?}", keys(ONE), keys(ONE).signing());
         assert!(!shown.contains("0101"), "{shown}");
     }
