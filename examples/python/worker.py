@@ -11,13 +11,15 @@ a paid call and settle after it, report, and only then acknowledge. On SIGTERM i
 import asyncio
 import hashlib
 import json
+import os
 import signal
 import sys
 import time
 import uuid
+from asyncio import TimeoutError  # that of nats.errors is a kind of it
 
 import nats
-from nats.errors import NoRespondersError, TimeoutError
+from nats.errors import NoRespondersError
 from nats.js.errors import NotFoundError
 
 from connection import JS_API, PREFIX, STREAM_PREFIX, connect, payload
@@ -27,6 +29,7 @@ STARTED_AT = int(time.time() * 1000)
 TICK_SECONDS = 3.0
 STOP_SECONDS = 0.25
 LEASE_SECONDS = 10.0
+CALL_SECONDS = float(os.environ.get("CALL_SECONDS", "0"))  # how long the call of the example takes
 
 
 class Stopped(Exception):
@@ -138,6 +141,7 @@ async def count_words(attempt):
         return {"failed": {"kind": "refused", "message": message, "retryable": False}}
 
     async def call():
+        await asyncio.sleep(CALL_SECONDS)
         words = len(attempt.work["goal"].split())
         return words, {"cost_usd": "0.001", "tokens": words}
 
@@ -188,7 +192,7 @@ async def run(nc, js, msg, stops, ending):
     except LeaseLost:
         return await msg.nak(delay=2)
     except Exception as error:  # raised by the agent
-        failure = {"kind": "agent", "message": str(error)[:4000], "retryable": True}
+        failure = {"kind": "agent", "message": f"{type(error).__name__}: {error}"[:4000], "retryable": True}
         await attempt.report({"failed": failure})
     finally:
         stops.pop((work["trace_id"], work["child_id"]), None)
@@ -231,7 +235,7 @@ async def main(pool):
     await nc.subscribe(PREFIX + "agent.drain", cb=described)
     # The workers of a pool share one durable consumer. A coordinator creates it with the first work for the pool.
     stream, durable = STREAM_PREFIX + "AGENT_EXECUTE", f"execute_{pool}"
-    while True:
+    while not ending.is_set():
         try:
             await js.consumer_info(stream, durable)
             break
