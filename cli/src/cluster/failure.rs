@@ -93,7 +93,7 @@ fn not_stored(error: &PublishError) -> anyhow::Error {
 
 /// The hint for a server that can't reserve the storage of a deployment's streams.
 pub(crate) const MORE_ROOM: &str = "give nats-server a larger disk, or a larger `max_file_store` in its jetstream block (without one it takes three quarters of \
-     what is free on the disk), or give smaller sizes to `trellis provision` and every coordinator: --max-log-bytes, --max-queue-bytes, \
+     what is free on the disk), or give smaller sizes to `trellis provision`: --max-log-bytes, --max-queue-bytes, \
      --max-journal-bytes, --max-output-bytes";
 
 /// Turns an error of the bus into the error that ends the command, with a hint. Its type selects

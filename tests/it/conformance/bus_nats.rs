@@ -159,6 +159,7 @@ async fn the_limits_of_existing_streams_stay_and_are_lowered_only_on_request() {
         (event.max_bytes, event.max_age, history.max_bytes, history.max_age, intake.max_bytes)
     };
     let before = limits().await;
+    bus.publish(identified(event(1), "kept")).await.unwrap();
     let hour = Duration::from_secs(3600);
     let lower = Topology {
         max_log_bytes: 1 << 20,

@@ -54,7 +54,12 @@ async fn workers(cluster: &Cluster) -> Vec<Value> {
 
 fn worker(nats: &NatsServer) -> Child {
     // Each call takes longer than the time between two ticks.
-    python("worker.py", nats).env("CALL_SECONDS", "4").stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("python3 runs")
+    python("worker.py", nats)
+        .env("CALL_SECONDS", "4")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("python3 runs")
 }
 
 #[tokio::test(flavor = "multi_thread")]

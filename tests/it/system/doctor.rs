@@ -92,7 +92,10 @@ async fn the_doctor_reports_missing_tools_changed_streams_old_runs_and_duplicate
     let run = cluster.begin(json!({"goal": "x", "agent_id": "sleep", "inputs": {"ms": 600_000}})).await;
     cluster.until(run, "begun", |trace| trace.root().is_some()).await;
     let found = eventually_told(&cluster, "old-runs").await;
-    assert!(found.starts_with("1 run is not over long after") && found.contains(&run.to_string()), "{found}");
+    assert!(
+        found.starts_with("1 run is still live long after") && found.contains(&run.to_string()),
+        "{found}"
+    );
 
     assert_eq!(told(&cluster, "worker-ids").await, None);
     let mut twin = tokio::process::Command::new(binary());

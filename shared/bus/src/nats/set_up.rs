@@ -61,6 +61,15 @@ impl Nats {
     ///
     /// If one stream finds no room, the others are still set up.
     async fn ensure_streams(&self, topology: &Topology, existing: ExistingLimits) -> Result<(), Error> {
+        // A refused limit must leave all streams as they are.
+        if existing == ExistingLimits::Raise {
+            for stream in Stream::ALL {
+                let ours = self.stream_config(stream, topology);
+                if let Some(found) = self.find_stream(&ours.name).await? {
+                    limited(&ours, &found.config, &found.state, existing)?;
+                }
+            }
+        }
         let mut room = Ok(());
         for stream in Stream::ALL {
             // Boxed: it is large.
@@ -98,7 +107,7 @@ impl Nats {
     async fn ensure_stream(&self, ours: stream::Config, existing: ExistingLimits) -> Result<(), Error> {
         let api = &self.0.api;
         let name = ours.name.clone();
-        let found = match self.find_stream(&name).await? {
+        let stream::Info { config: found, state, .. } = match self.find_stream(&name).await? {
             Some(found) => found,
             None => self.create_stream(&ours).await?,
         };
@@ -110,7 +119,7 @@ impl Nats {
             discard_new_per_subject: ours.discard_new_per_subject,
             duplicate_window: ours.duplicate_window,
             allow_direct: ours.allow_direct,
-            ..limited(&ours, &found, existing)?
+            ..limited(&ours, &found, &state, existing)?
         };
         if tuned != found {
             let to = self.call(&format!("STREAM.UPDATE.{name}"));
@@ -137,7 +146,7 @@ impl Nats {
         for stream in Stream::ALL {
             let ours = self.stream_config(stream, &topology);
             let found = match self.find_stream(&ours.name).await {
-                Ok(Some(found)) => found,
+                Ok(Some(found)) => found.config,
                 Ok(None) | Err(Error::Denied(_)) => continue,
                 Err(error) => return Err(error),
             };
@@ -165,23 +174,23 @@ impl Nats {
         Ok(differences)
     }
 
-    /// The configuration of a stream, if it exists.
-    async fn find_stream(&self, name: &str) -> Result<Option<stream::Config>, Error> {
+    /// The configuration and the state of a stream, if it exists.
+    async fn find_stream(&self, name: &str) -> Result<Option<stream::Info>, Error> {
         let asked =
             self.permitted(&self.call(&format!("STREAM.INFO.{name}")), self.0.api.get_stream(name)).await?;
         match asked {
-            Ok(found) => Ok(Some(found.cached_info().config.clone())),
+            Ok(found) => Ok(Some(found.cached_info().clone())),
             Err(error) if has_code(&error, ErrorCode::STREAM_NOT_FOUND) => Ok(None),
             Err(error) => Err(failed(format!("setting up the stream `{name}`"), &error)),
         }
     }
 
-    async fn create_stream(&self, ours: &stream::Config) -> Result<stream::Config, Error> {
+    async fn create_stream(&self, ours: &stream::Config) -> Result<stream::Info, Error> {
         let name = &ours.name;
         let doing = || format!("setting up the stream `{name}`");
         let to = self.call(&format!("STREAM.CREATE.{name}"));
         match self.permitted(&to, self.0.api.create_stream(ours)).await? {
-            Ok(created) => Ok(created.cached_info().config.clone()),
+            Ok(created) => Ok(created.cached_info().clone()),
             // Another process created it first.
             Err(error) if has_code(&error, ErrorCode::STREAM_NAME_EXIST) => {
                 let found = self.find_stream(name).await?;
@@ -344,7 +353,7 @@ impl Nats {
     async fn adapt_bucket(
         &self,
         storage: Storage,
-        found: stream::Config,
+        stream::Info { config: found, state, .. }: stream::Info,
         topology: &Topology,
         existing: ExistingLimits,
     ) -> Result<(), Error> {
@@ -358,7 +367,8 @@ impl Nats {
         };
         // The age is never lowered here, and objects must outlive the journals that name them.
         let max_age = ours.max_age;
-        let adapted = stream::Config { max_age, allow_rollup: false, ..limited(&ours, &found, existing)? };
+        let adapted =
+            stream::Config { max_age, allow_rollup: false, ..limited(&ours, &found, &state, existing)? };
         if adapted == found {
             return Ok(());
         }
@@ -399,10 +409,12 @@ fn filters(config: &consumer::Config) -> BTreeSet<&str> {
     config.filter_subjects.iter().map(String::as_str).chain(single).collect()
 }
 
-/// The existing stream with the limits that setting up may give it.
+/// The existing stream with the limits that setting up may give it. A lower limit that deletes
+/// nothing is no loss: a server without enough room leaves empty streams of the refused size.
 fn limited(
     ours: &stream::Config,
     found: &stream::Config,
+    state: &stream::State,
     existing: ExistingLimits,
 ) -> Result<stream::Config, Error> {
     // A size below zero, and an age of zero, are no limit.
@@ -420,9 +432,10 @@ fn limited(
         return Ok(found.clone());
     }
     let lower = [
-        (bytes(ours) < bytes(found)).then(|| (size(found), size(ours))),
-        (age(ours) < age(found)).then(|| (days(found), days(ours))),
-        (ours.num_replicas < found.num_replicas).then(|| (replicas(found), replicas(ours))),
+        (bytes(ours) < state.bytes).then(|| (size(found), size(ours))),
+        (state.messages > 0 && age(ours) < age(found)).then(|| (age_limit(found), age_limit(ours))),
+        (state.messages > 0 && ours.num_replicas < found.num_replicas)
+            .then(|| (replicas(found), replicas(ours))),
     ];
     if let (ExistingLimits::Raise, Some((found_limit, given))) =
         (existing, lower.into_iter().flatten().next())
@@ -441,7 +454,7 @@ fn size(config: &stream::Config) -> String {
     u64::try_from(config.max_bytes).map_or_else(|_| "no size limit".to_owned(), wording::size)
 }
 
-fn days(config: &stream::Config) -> String {
+fn age_limit(config: &stream::Config) -> String {
     match config.max_age.as_secs() {
         0 => "no age limit".to_owned(),
         seconds => format!("an age limit of {} hours", seconds / 3600),
