@@ -161,7 +161,7 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
     bus.delete_message(&one.subject, one.sequence).await.unwrap();
     let (findings, code) = commands.findings(&trace);
     assert!(
-        findings.iter().any(|what| what.starts_with("store: the store's root has spent")),
+        findings.iter().any(|what| what.starts_with("store: the root has spent")),
         "{findings:?}"
     );
     assert!(
