@@ -165,7 +165,7 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
         "{findings:?}"
     );
     assert!(
-        findings.iter().any(|what| what.starts_with("journal:") && what.contains("and $0.0123 and")),
+        findings.iter().any(|what| what.starts_with("journal:") && what.contains("but $0.0123 and")),
         "{findings:?}"
     );
     assert_eq!(code, 1);
