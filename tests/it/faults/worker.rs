@@ -5,7 +5,7 @@ use std::time::Duration;
 use domain::{
     Amount, Json, Usd,
     subject::Subject,
-    wire::{self, Charge, Control, EndStatus, Payload, Progress, Report, Verdict},
+    wire::{self, EndStatus, Payload, Progress, Report, Verdict},
 };
 use serde_json::json;
 use trellis_tests::{
@@ -14,32 +14,6 @@ use trellis_tests::{
 };
 
 use super::{Claims, calling, home, publish, repeats, root, running, sleep};
-
-/// proves: commits of coordinators that do not own a run never delay the expiry of its lease (B13).
-#[tokio::test(flavor = "multi_thread")]
-async fn b13_a_killed_worker_is_noticed_while_other_coordinators_commit_to_its_run() {
-    let mut cluster = Processes::start(3, 2).await;
-    let run = cluster.begin(sleep(3_000)).await;
-    let (worker, _) = running(&cluster, run, 1).await;
-    cluster.kill(worker.as_str());
-    let charging = async {
-        for number in 0.. {
-            let amount = Amount { cost_usd: Usd::ZERO, ..Amount::default() };
-            let key = format!("nothing-{number}").parse().unwrap();
-            let charge = Charge { child_id: root(), key, amount, by: None };
-            let control = Control { charge: Some(charge), ..Control::of(run) };
-            let subject = Subject::of_control(&control).pop().unwrap();
-            publish(&cluster, subject, &control).await;
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-    };
-    let outcome = tokio::select! {
-        outcome = cluster.outcome(run) => outcome,
-        () = charging => unreachable!("it never ends"),
-    };
-    assert_eq!((outcome.context.status, outcome.context.attempts), (EndStatus::Completed, 2));
-    cluster.check(&[run]).await;
-}
 
 /// proves: an unacknowledged delivery is redelivered, and nothing is acknowledged before the claim.
 /// No coordinator runs, so the killed worker can't have claimed.
