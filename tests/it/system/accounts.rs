@@ -160,10 +160,7 @@ async fn b19_an_audit_is_red_once_the_log_is_changed() {
     bus.publish(again(one, serde_json::to_vec(&message).unwrap())).await.unwrap();
     bus.delete_message(&one.subject, one.sequence).await.unwrap();
     let (findings, code) = commands.findings(&trace);
-    assert!(
-        findings.iter().any(|what| what.starts_with("store: the root has spent")),
-        "{findings:?}"
-    );
+    assert!(findings.iter().any(|what| what.starts_with("store: the root has spent")), "{findings:?}");
     assert!(
         findings.iter().any(|what| what.starts_with("journal:") && what.contains("but $0.0123 and")),
         "{findings:?}"
